@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if not __package__:
-    # spark-submit runs this file by its path: its neighbours are to be found as ours only, as one
-    # of them has the name of Delta's own package.
+    # spark-submit runs this file by its path, and puts its folder on sys.path: one module there has
+    # the name of Delta's own package.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from lineage_backfill.errors import BackfillError, SpecError
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reconcile(load_spec(options.spec), Tables(), options.since)
             return 0
         project = str(Path(options.project).resolve())
-        # A warm application keeps to the code that was sent along, however the project's changes.
+        # A warm application uses the code it was sent, even if the project's changes.
         sys.path.insert(len(sys.path) if options.command == "application" else 0, project)
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
@@ -92,11 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_arguments(single)
     single.add_argument(
-        "--parameter", action="append", default=[], metavar="NAME=VALUE", help="told to the job"
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="parameter for the job",
     )
     single.add_argument("--result", metavar="FILE", help="where to write the result file")
     single.add_argument(
-        "--config", type=Path, metavar="FILE", help="the project file, if not found upward"
+        "--config", type=Path, metavar="FILE", help="the project file, by default searched upward"
     )
     dead = commands.add_parser(
         "reconcile", help="write the result of a run whose process died after it had committed"
@@ -110,24 +114,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("jars", help="print where Delta's jars are")
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
-    warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for answers")
-    warm.add_argument(
-        "--memory", type=int, metavar="BYTES", help="the most that each process may allocate"
-    )
+    warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for replies")
+    warm.add_argument("--memory", type=int, metavar="BYTES", help="memory limit of each process")
     shared = commands.add_parser(
-        "application", help="keep Spark warm and answer the requests that come into a folder"
+        "application", help="keep Spark warm and answer requests in a folder"
     )
     shared.add_argument("--folder", type=Path, required=True, help="its folder")
     told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
     place = told.add_mutually_exclusive_group(required=True)
     place.add_argument("--location", help="where the table is")
-    place.add_argument("--table", help="its name in the catalog, which takes Spark to look up")
+    place.add_argument("--table", help="its name in the catalog; needs Spark")
     start = told.add_mutually_exclusive_group(required=True)
     start.add_argument("--after", type=int, metavar="VERSION", help="after this version")
     start.add_argument("--since", type=datetime.fromisoformat, help="since this instant")
-    again = commands.add_parser("replay", help="send the lineage events that were not sent yet")
-    again.add_argument("--outbox", type=Path, help="their folder, if not that of the project file")
-    again.add_argument("--url", help="where to, if not to the address in the project file")
+    again = commands.add_parser(
+        "replay", help="send the lineage events that have not been sent yet"
+    )
+    again.add_argument(
+        "--outbox", type=Path, help="their folder, by default that of the project file"
+    )
+    again.add_argument("--url", help="the address, by default that of the project file")
     again.add_argument("--config", type=Path, metavar="FILE", help="the project file")
     past = commands.add_parser(
         "history",
@@ -161,8 +167,8 @@ def _serve(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     if options.command == "application":
         return serve_folder(options.folder, conf)
     if options.memory is not None:
-        # Spark's processes inherit it. Not of the address space: a JVM reserves far more of it
-        # than it ever uses.
+        # Spark's processes inherit it. It does not limit the address space: a JVM reserves far more
+        # than it uses.
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
     return serve(options.reply_fd, conf)
 
@@ -219,7 +225,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
-    """Print what changed, or what is wrong, as one JSON document on stdout."""
+    """Print the changes, or the error, as one JSON document on stdout."""
     try:
         log = _open(options.location, options.table, conf)
         found = changes(log, after=options.after, since=options.since)
@@ -231,7 +237,7 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
 
 
 def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """Return, for each command, the function that answers one document of stdin."""
+    """Return the function of each command that answers one document from stdin."""
     return {
         "history": lambda named: _history(named, conf).to_dict(),
         "preflight": lambda named: {"problems": preflight(_log(named, conf))},
@@ -241,7 +247,7 @@ def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], d
 
 
 def _answer(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
-    """Answer each document of stdin with one line of JSON: the result or the error."""
+    """Answer each document from stdin with one line of JSON: the result or the error."""
     wrong = 0
     for named in json.load(sys.stdin):
         try:
@@ -257,7 +263,7 @@ def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
         return history(_log(named, conf))
     if named.get("location") is None:
         raise TableError(
-            f"where the Parquet table {named.get('table')} lies is not known",
+            f"where the Parquet table {named.get('table')} is, is unknown",
             hint="Declare its location: only a path shows what others did to its files.",
         )
     return parquet_history(ParquetLog(named["location"]))
@@ -268,13 +274,13 @@ def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog:
 
 
 def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> DeltaLog:
-    """Return the log of a table; Spark is started only for what it alone can tell."""
+    """Return the log of a table; Spark is started only if it is needed."""
 
     def tables() -> Tables:
         return Tables(get_session(conf))
 
     def read_checkpoint(files: list[str]) -> Iterable[Mapping[str, Any]]:
-        # Only where Delta has left no checksum of a version, and only then Spark is started.
+        # Needed, and Spark started, only if Delta wrote no checksum of a version.
         return tables().read_checkpoint(files)
 
     if location is None:

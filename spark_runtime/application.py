@@ -1,11 +1,11 @@
-"""A warm application on a cluster: takes runs from a folder, and answers there.
+"""A warm application on a cluster: takes requests from a folder, and replies there.
 
-In the folder, which only its owner may read: `application.json`, the terms under which it works;
-`inbox`, requests in files; `taken`, to which one is renamed before it is begun, so that it is begun
-once; `withdrawn`, requests that must not begin any more; `cancel`, those to stop; `answers`; and
-the locks `owner`, of the tool that sends requests, and `driver`, of this process. A tool on another
-machine, whose locks may not be seen here, changes the file `beat` all the time. All other files
-are JSON objects with the application's secret; either side ignores one without it.
+The folder, which only its owner may read, contains: `application.json`, the limits of the
+application; `inbox`, requests in files; `taken`, to which a request is renamed before it begins, so
+that it begins once; `withdrawn`, requests that must no longer begin; `cancel`, requests to stop;
+`answers`; and the locks `owner`, of the tool that sends requests, and `driver`, of this process. A
+tool on another machine, whose locks may not be visible here, keeps changing the file `beat`. All
+other files are JSON objects with the application's secret; both sides ignore files without it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-_BUSY, _IDLE = 0.05, 1.0  # seconds between two looks into the inbox
-_SOON = 10.0  # seconds in which a next request is likely
-_LOOK = 1.0  # seconds between two looks at the executors
-_PATIENCE = 5.0  # seconds that a run has to end where the process does
+_BUSY, _IDLE = 0.05, 1.0  # seconds between two checks of the inbox
+_SOON = 10.0  # seconds in which another request is likely
+_LOOK = 1.0  # seconds between two checks of the executors
+_PATIENCE = 5.0  # seconds for a run to end when the process ends
 
 
 class Channel:
-    """The application's side of its folder; locks it for as long as the process lives."""
+    """The application's side of its folder; it is locked while the process is alive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,17 +62,17 @@ class Channel:
         self._beat: object = None
 
     def close(self) -> None:
-        """Let go of the lock, as the end of the process does."""
+        """Release the lock, as the end of the process does."""
         self._lock.close()
 
     @property
     def at_once(self) -> int:
-        """The most runs at the same time."""
+        """The maximum number of concurrent runs."""
         return int(self._terms.get("at_once", 1))
 
     @property
     def stranded_seconds(self) -> float:
-        """How long it waits for executors once it has lost all of them."""
+        """How long it waits for executors after it has lost all of them."""
         return float(self._terms["stranded_seconds"])
 
     @property
@@ -82,7 +82,7 @@ class Channel:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether no tool has owned it for long."""
+        """Whether no tool has owned it for too long."""
         now = time.monotonic()
         if self._is_owned():
             self._owned = now
@@ -104,7 +104,7 @@ class Channel:
         return False
 
     def take(self) -> dict[str, Any] | None:
-        """Return a request that is begun now, None if there is none; each comes once."""
+        """Take the next request and return it, None if there is none; each is taken once."""
         for path in sorted((self._folder / "inbox").glob("*.json")):
             taken = self._folder / "taken" / path.name
             request = self._signed(path)
@@ -114,7 +114,7 @@ class Channel:
                     _log.warning("ignored %s: not a request of this application's tool", path)
                 continue
             path.rename(taken)
-            # Who withdraws it writes first and then looks whether it was taken.
+            # The other side withdraws it first, and then checks whether it was taken.
             if self._bears_secret("withdrawn", path.stem):
                 self.reply(id=path.stem, op="withdrawn")
                 continue
@@ -123,7 +123,7 @@ class Channel:
         return None
 
     def _signed(self, path: Path) -> dict[str, Any] | None:
-        """Return what a file holds; None for one that is not there or lacks the secret."""
+        """Return the content of a file; None if it is missing or lacks the secret."""
         try:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError):
@@ -136,11 +136,11 @@ class Channel:
         return self._signed(self._folder.joinpath(*place)) is not None
 
     def is_cancelled(self, request: str) -> bool:
-        """Whether a request that was taken is to stop."""
+        """Whether a taken request must stop."""
         return self._bears_secret("cancel", request)
 
     def reply(self, **message: Any) -> None:
-        """Answer a request; without an `id`, say whether the application is ready."""
+        """Reply to a request; without an `id`, report whether the application is ready."""
         name = message.get("id")
         place = self._folder / "answers" / f"{name}.json" if name else self._folder / "ready.json"
         if name and self._is_done:
@@ -149,7 +149,7 @@ class Channel:
         write_atomically(place, json.dumps(signed))
 
     def take_output(self) -> IO[str]:
-        """Let what this process prints go into the log directly, in order with its replies."""
+        """Send the output of this process directly to the log, in order with its replies."""
         log = (self._folder / "log.txt").open("a", encoding="utf-8")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -159,7 +159,7 @@ class Channel:
 
 @dataclass(eq=False)
 class _Run:
-    """A request that is worked on, in a thread and at a seat of its own."""
+    """A running request, with its thread and seat."""
 
     request: Mapping[str, Any]
     seat: int
@@ -170,11 +170,11 @@ class _Run:
 
 
 class _Seat(Worker):
-    """Does one run after another, each in a session and a job group of its own."""
+    """Does one run after another, each in its own session and job group."""
 
     def __init__(self, spark: SparkSession, number: int | None) -> None:
         super().__init__(spark)
-        self._number = number  # None: its runs are the only ones
+        self._number = number  # None: no other seat runs anything
 
     def run(self, spec: RunSpec) -> RunResult:
         """Run a run spec in a new session."""
@@ -187,43 +187,43 @@ class _Seat(Worker):
 
 
 class Host:
-    """Answers the requests of a folder, each in a thread of its own, some at the same time."""
+    """Answers the requests in a folder, each in its own thread, several at once."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._runs: list[_Run] = []
 
-    # What an application of this sort says
+    # For subclasses
 
     @abstractmethod
     def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
-        """Do what a request asks for, and return the reply."""
+        """Handle a request, and return the reply."""
 
     def thread(self, work: Callable[[], None]) -> Thread:
         """Return a thread for a request."""
         return Thread(target=work, daemon=True)
 
     def is_well(self) -> bool:
-        """Whether more can be begun here."""
+        """Whether more requests can begin here."""
         return True
 
     def is_stranded(self) -> bool:
-        """Whether it has lost what it needs for runs, and will not get it back."""
+        """Whether it has lost its executors for good."""
         return False
 
     def cancel(self, token: str) -> None:
         """Stop what the attempt with this token does elsewhere than in its thread."""
 
     def close(self) -> None:
-        """End what all runs share."""
+        """Close what all runs share."""
 
-    # How it goes on
+    # The loop
 
     def serve(self) -> int:
-        """Answer requests until no more are to come; return the exit code of the process.
+        """Answer requests until the application ends; return the exit code of the process.
 
-        Ends once it is closed, after `max_runs`, and once no tool has owned it for long: what is
-        still in the inbox then is not begun.
+        It ends once it is closed, after `max_runs`, or when no tool has owned it for too long:
+        requests still in the inbox are not begun.
         """
         self._channel.reply(op="ready")
         worked = time.monotonic()
@@ -249,7 +249,7 @@ class Host:
         return 0
 
     def _goes_on(self) -> bool:
-        # Asked for every time: it also notes that there is a tool.
+        # Called every time, as it also records that there is a tool.
         is_orphan = self._channel.is_orphan
         is_fit = self.is_well() and not self.is_stranded()
         return self._channel.takes_more and not is_orphan and is_fit
@@ -259,7 +259,7 @@ class Host:
             return
         seat = min(set(range(self._channel.at_once)) - {one.seat for one in self._runs})
         one = _Run(request, seat, self.thread(lambda: self._work(one)))
-        with suppress(OSError, ValueError, KeyError, TypeError):  # the run says what is wrong
+        with suppress(OSError, ValueError, KeyError, TypeError):  # the run reports the error
             one.token = json.loads(Path(request["spec"]).read_bytes())["token"]
         self._runs.append(one)
         one.thread.start()
@@ -274,7 +274,7 @@ class Host:
                 one.answer = _ended(one, error)
 
     def _look(self) -> None:
-        """Stop the runs that are cancelled, and answer those that have ended."""
+        """Stop cancelled runs, and reply to those that have ended."""
         for one in list(self._runs):
             if one.thread.is_alive():
                 if self._channel.is_cancelled(one.request["id"]):
@@ -289,7 +289,7 @@ class Host:
             self._channel.reply(**{**(one.answer or _ended(one, Cancelled())), **ends})
 
     def _stop(self, one: _Run, error: type[Cancelled] = Cancelled) -> None:
-        """Cancel what a run does elsewhere, and raise the error where it is in Python."""
+        """Cancel the Spark jobs of a run, and raise the error in its Python code."""
         if not one.is_told and one.thread.ident is not None:
             one.is_told = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
@@ -299,15 +299,15 @@ class Host:
 
 
 class Application(Host):
-    """Runs jobs in one Spark, each with a session and a job group of its own."""
+    """Runs jobs in one Spark, each with its own session and job group."""
 
     def __init__(self, spark: SparkSession, channel: Channel) -> None:
         super().__init__(channel)
         self.spark = spark
         self._looked = -_LOOK
-        self._seen: float | None = None  # when there were executors
+        self._seen: float | None = None  # when there were executors last
         count = channel.at_once
-        # The logs of tables stay at hand; runs that go at the same time do not share them.
+        # Keeps the logs of tables in memory; concurrent runs do not share them.
         self._seats = [_Seat(spark, n if count > 1 else None) for n in range(count)]
 
     def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
@@ -315,18 +315,18 @@ class Application(Host):
         return self._seats[seat].answer(json.dumps(request))
 
     def thread(self, work: Callable[[], None]) -> Thread:
-        """Return a thread that leaves no local property in the JVM to the next one."""
+        """Return a thread that leaves no local properties in the JVM for the next one."""
         from pyspark import InheritableThread
 
         thread: Thread = InheritableThread(target=work, daemon=True)
         return thread
 
     def is_well(self) -> bool:
-        """Whether Spark is there."""
+        """Whether Spark is alive."""
         return is_alive(self.spark)
 
     def is_stranded(self) -> bool:
-        """Whether it had executors and has had none for long, where it is to keep them."""
+        """Whether it has had no executors for too long, although it should keep them."""
         now = time.monotonic()
         if now - self._looked >= _LOOK and self.is_well():
             self._looked = now
@@ -340,7 +340,7 @@ class Application(Host):
         return bool(is_dynamic or context.getExecutorMemoryStatus().size() > 1)
 
     def cancel(self, token: str) -> None:
-        """Cancel the jobs of an attempt."""
+        """Cancel the Spark jobs of an attempt."""
         if self.is_well():
             self.spark.sparkContext.cancelJobGroup(token)
 
@@ -355,7 +355,7 @@ def _ended(one: _Run, error: BaseException) -> dict[str, Any]:
 
 
 def serve_folder(folder: Path, conf: Mapping[str, str]) -> int:
-    """Answer the requests of a folder until it is to end; return the exit code of the process."""
+    """Answer the requests in a folder until the end; return the exit code of the process."""
     channel = Channel(folder)
     with channel.take_output(), by_thread():
         try:

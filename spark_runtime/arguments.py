@@ -1,4 +1,4 @@
-"""The arguments that a run is started with, the same for a job, a query and a script.
+"""The command-line arguments of a run: the same for a job, a query and a script.
 
 Names may be written with hyphens or underscores: Databricks passes job parameters as
 `--backfill_key=2024-06-15`. An empty value and Airflow's `None` count as not given.
@@ -20,22 +20,25 @@ _INSTANT = "write it like 2024-06-15T00:00Z"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what tells a run its keys."""
-    given = parser.add_argument_group("keys", "without any of these, the newest complete key")
+    """Add the arguments that set the keys of a run."""
+    given = parser.add_argument_group("keys", "by default, the newest complete key")
     for name, words in (
         ("backfill-key", "keys of the run, separated by commas"),
         ("data-interval-start", "start of Airflow's data interval, an instant with its offset"),
-        ("data-interval-end", "its end: the keys that became complete in it are run"),
+        ("data-interval-end", "its end; runs the keys that became complete within it"),
         ("airflow-run", "Airflow's dag_run as JSON: the run spec in its conf, else its interval"),
-        ("schedule", "cron expression that starts the run: the keys since its firing before"),
-        ("schedule-zone", "the time zone of the schedule, if not that of the keys"),
+        (
+            "schedule",
+            "cron expression that starts the run; runs the keys since its previous firing",
+        ),
+        ("schedule-zone", "the time zone of the schedule, by default that of the keys"),
     ):
         # Only the first form is shown.
         given.add_argument(f"--{name}", dest=name.replace("-", "_"), metavar="TEXT", help=words)
         if "-" in name:
             given.add_argument(f"--{name.replace('-', '_')}", help=argparse.SUPPRESS)
     given.add_argument(
-        "--exact", action="store_true", help="no keys that a lookback or a schedule adds"
+        "--exact", action="store_true", help="leave out keys added by a lookback or a schedule"
     )
 
 
@@ -45,7 +48,7 @@ def read_request(
     parameters: Mapping[str, Any] | None = None,
     result_path: str | None = None,
 ) -> StartRequest:
-    """Return what the arguments ask for; raises SpecError for those that cannot be read."""
+    """Return the request in the arguments; raises SpecError for invalid ones."""
     keys = _given(options.backfill_key) or ""
     dag_run = read_dag_run(_given(options.airflow_run))
     given = interval(options.data_interval_start, options.data_interval_end)
@@ -62,9 +65,9 @@ def read_request(
 
 
 def interval(start: str | None, end: str | None) -> tuple[datetime, datetime] | None:
-    """Return a data interval given by two texts, None where it is not given.
+    """Return the data interval given by two texts, None if it is not given.
 
-    Raises SpecError where a text is no instant, one is missing, or the end lies before the start.
+    Raises SpecError if a text is not an instant, one is missing, or the end is before the start.
     """
     texts = [text for text in (_given(start), _given(end)) if text is not None]
     if not texts:
@@ -82,7 +85,7 @@ def _instant(text: str) -> datetime:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
         raise SpecError(
-            f"{text!r} is no instant", hint="Write it like 2024-06-15T00:00Z."
+            f"{text!r} is not an instant", hint="Write it like 2024-06-15T00:00Z."
         ) from error
     if instant.tzinfo is None:
         raise SpecError(f"{text!r} has no UTC offset", hint="Write it like 2024-06-15T00:00Z.")

@@ -1,6 +1,6 @@
 """One attempt of one run: reads, writes, lineage and the result file.
 
-A job, a query and a script differ in how they call it, and in nothing else.
+A job, a query and a script only differ in how they call it.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _MESSAGE_LENGTH = 2000
-#: How Spark says that a data file is not there, and which.
+#: Spark's error for a missing data file, with its path.
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*?reading file (.+?)\. File does not exist")
 _STACK = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\().*", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt on its way: begun once, ended once."""
+    """One attempt: it begins once and ends once."""
 
     spark: SparkSession
     spec: RunSpec
@@ -79,13 +79,13 @@ class Attempt:
         self._emitter = Emitter(self.spec, self.started_at)
 
     def begin(self) -> None:
-        """Say that it has started, and pin its inputs and outputs to the versions of now."""
+        """Emit the start, and pin the inputs and outputs to their current versions."""
         self._emitter.start(*self._seen())
         with guarded(self.spark):
             self._pin()
 
     def batch(self, policy: str) -> None:
-        """Let its lineage say how the job batches its keys, unless the run spec says it."""
+        """Set how the job batches its keys, for the lineage; the run spec takes precedence."""
         self._emitter.batch = policy
 
     def _pin(self) -> None:
@@ -100,7 +100,7 @@ class Attempt:
         self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
     ) -> DataFrame | None:
         """Return the partitions that the run needs of an input; see RunContext.read."""
-        assert self._inputs is not None, "begun before it reads"
+        assert self._inputs is not None, "an attempt begins before it reads"
         with guarded(self.spark), self._trace.aside():
             frame = self._inputs.read(
                 dataset, all_partitions=all_partitions, auto_filter=auto_filter
@@ -110,8 +110,8 @@ class Attempt:
         return frame
 
     def read_new(self, dataset: str) -> DataFrame | None:
-        """Return what is new in an input since the last run; see RunContext.read_new."""
-        assert self._inputs is not None, "begun before it reads"
+        """Return the changed partitions of an input; see RunContext.read_new."""
+        assert self._inputs is not None, "an attempt begins before it reads"
         with guarded(self.spark), self._trace.aside():
             read = self._inputs.find(dataset)
             frame = self._inputs.read(dataset, after=last_read(self.spec, read, self.tables))
@@ -121,12 +121,12 @@ class Attempt:
 
     def write(self, frame: DataFrame, named: str | None, options: WriteOptions) -> OutputResult:
         """Replace the run's partitions of an output; see RunContext.write."""
-        assert self._inputs is not None, "begun before it writes"
+        assert self._inputs is not None, "an attempt begins before it writes"
         output = self._output(named)
         if output.dataset in self._written:
             raise EntrypointError(
-                f"{output.dataset} is written twice by one run",
-                hint="Put the rows together, and write them once.",
+                f"{output.dataset} is written twice in one run",
+                hint="Union the rows, and write them once.",
             )
         self._read, since = self._inputs.results(), self._since[output.dataset]
         options = replace(
@@ -138,7 +138,7 @@ class Attempt:
         )
         self._columns[output.dataset] = self._trace.of(frame)
         with self._trace.aside():
-            # Loaded on use: it takes Spark, and this module is imported without it, too.
+            # Imported on use: it needs Spark, and this module is also imported without it.
             writer = import_module("spark_runtime.writer")
             result: OutputResult = writer.write_partitions(
                 frame, output, self.spec, self.tables, options
@@ -147,33 +147,33 @@ class Attempt:
         return result
 
     def undo(self, tokens: Sequence[str]) -> None:
-        """Put back what the attempts with these tokens, the newest first, wrote to the outputs."""
+        """Restore what the attempts with these tokens wrote to the outputs, newest first."""
         for output in self.spec.outputs:
             self._written[output.dataset] = undo_attempts(self.spark, output, tokens, self.tables)
 
     @property
     def unwritten(self) -> list[str]:
-        """The outputs that are not yet written."""
+        """The outputs that are not written yet."""
         return [str(o.dataset) for o in self.spec.outputs if o.dataset not in self._written]
 
     def check_written(self) -> None:
-        """Raise EntrypointError where an output of the run was left unwritten."""
+        """Raise EntrypointError if an output of the run was not written."""
         if self.unwritten:
             raise EntrypointError(
                 f"{self.spec.job.entrypoint or self.spec.job.name} ended without writing "
                 f"{', '.join(self.unwritten)}",
-                hint="Write every output; where there is nothing to write, write no rows.",
+                hint="Write every output; if there is nothing to write, write an empty DataFrame.",
             )
 
     def end(self, error: BaseException | None = None) -> RunResult:
-        """Say what has become of it: in a last event, and in the result file if there is one.
+        """Report the outcome in a last event, and in the result file if the run spec has one.
 
-        Ending twice is the same as once: the first end counts.
+        Only the first call counts.
         """
         if self.result is None:
             described = None if error is None else describe_error(error, self.spec.inputs)
             if described is not None and not is_alive(self.spark):
-                # Whatever the cause, a new JVM may succeed.
+                # A new JVM may succeed, whatever the cause.
                 described = replace(described, transient=True)
             self._tell(described, stopped=not isinstance(error, Exception | None))
             self.result = RunResult(
@@ -212,7 +212,7 @@ class Attempt:
 
     def _tell(self, error: ErrorResult | None, *, stopped: bool) -> None:
         if self.spec.undo is not None:
-            return  # it is no run of the job: an event without inputs would say that it reads none
+            return  # not a run of the job: an event without inputs would say that it reads none
         if error is None:
             self._emitter.complete(*self._seen())
         elif stopped:
@@ -232,14 +232,14 @@ class Attempt:
         return inputs, outputs
 
     def _state(self, target: Target, version: int | None) -> TableState | None:
-        # An unreadable table fails the run where it is read, not where it is reported.
+        # An unreadable table fails the run when it is read, not when it is reported.
         with contextlib.suppress(Exception):
             return self.tables.state(target, version)
         return None
 
 
 def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> ErrorResult:
-    """Return an error as the result file holds it, without the JVM's stack."""
+    """Return an error for the result file, without the JVM's stack trace."""
     if gone := _GONE.search(str(error)):
         error = _missing(gone[1], inputs)
     said = error.full_text if isinstance(error, BackfillError) else str(error)
@@ -252,7 +252,7 @@ def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> Er
 
 
 def _missing(file: str, inputs: Sequence[InputSpec]) -> RuntimeFailure:
-    """Return the error for a data file that was gone when it was read."""
+    """Return the error for a data file that is missing."""
     for one in inputs:
         if one.format == "parquet" and one.location is not None and not is_remote(file):
             root = local_path(one.location).absolute()
@@ -263,6 +263,6 @@ def _missing(file: str, inputs: Sequence[InputSpec]) -> RuntimeFailure:
                     hint="Retry the run.",
                 )
     return InputMissingError(
-        f"{file} is gone, which the version that is read consists of",
+        f"{file} is missing, and the version to read needs it",
         hint="It was vacuumed or deleted: plan again to read the newest version, or restore it.",
     )

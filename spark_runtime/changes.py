@@ -1,4 +1,4 @@
-"""Which partitions of a Delta table changed, from its log alone: no Spark, no data read."""
+"""Finds changed partitions of a Delta table in its log, without Spark or reading data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The partitions that commits in (after, version] changed, in the order of their values.
+    """The partitions changed by commits in (after, version], sorted by their values.
 
-    `commits` counts those that changed any: an OPTIMIZE changes none.
+    `commits` is the number of commits that changed any: an OPTIMIZE changes none.
     """
 
     location: str
@@ -42,10 +42,10 @@ class Changes:
 
 
 def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None = None) -> Changes:
-    """Return what changed after a version, or since an instant (aware); exactly one is given.
+    """Return the changes after a version or since an instant (aware); exactly one is given.
 
-    The cost grows with the number of commits read. Raises TableError where the log does not hold
-    all of the changes: a part of them is never an answer.
+    The cost grows with the number of commits read. Raises TableError if the log does not contain
+    all changes: an incomplete answer is an error.
     """
     newest = log.latest_version()
     if newest is None:
@@ -68,7 +68,7 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
             raise TableError(
                 f"{commit} of {log.location} gave it other partition columns: every partition of "
                 "before is gone",
-                hint="Name the partitions that changed, or ask for those of later versions.",
+                hint="Name the changed partitions, or start from a later version.",
             )
         commits += bool(commit.touched)
         touched |= commit.touched
@@ -83,5 +83,5 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
 
 
 def in_order(values: Values) -> tuple[tuple[bool, str], ...]:
-    """Return what partitions are sorted by: their values, NULL last."""
+    """Return the sort key of a partition: its values, NULL last."""
     return tuple((value is None, value or "") for value in values)

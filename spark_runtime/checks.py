@@ -1,4 +1,4 @@
-"""Checks that a job gives along: they see the rows before anyone else does."""
+"""Checks declared with a job: they see the rows before they are published."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The rows that a run is about to publish, with their number per partition key.
+    """The rows that a run will publish, with their number per partition key.
 
-    Of a merge these are all rows of its partitions as they will be. `rows_before` holds what
-    stands there now; None means unknown.
+    For a merge these are all rows of its partitions after the merge. `rows_before` has the current
+    numbers; None means unknown.
     """
 
     frame: DataFrame
@@ -29,18 +29,18 @@ class Audit:
     rows_before: Mapping[str, int | None]
 
 
-#: Returns what is wrong, in words, or None if nothing is; or whether all is well.
+#: Returns what is wrong as a text, or None; or True or False.
 Check = Callable[[Audit], str | bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a job declares about its writes, and what its run has seen so far.
+    """The declarations of a job about its writes, and what its run has seen so far.
 
-    `since` is the table when the run started (None: as it is now): a partition of the scope that
-    others changed after that is a conflict, and so is a table that was created again. `started_at`
-    is when that was; the commit records it, so that the run can be reconciled. `reads` is how many
-    rows there are for the job to read, None if that is not known.
+    `since` is the table when the run started (None: now): if others changed a partition of the
+    scope after that, or the table was recreated, it is a conflict. `started_at` is the time of the
+    start; the commit records it, so that the run can be reconciled. `reads` is the number of input
+    rows, None if unknown.
     """
 
     checks: Sequence[Check] = ()
@@ -54,7 +54,7 @@ class WriteOptions:
 
 
 def problem(check: Check, audit: Audit) -> str | None:
-    """Return what a check complains of; raises EntrypointError for an answer that says nothing."""
+    """Return the complaint of a check; raises EntrypointError for an invalid return value."""
     answer = check(audit)
     if isinstance(answer, bool):
         name = getattr(check, "__name__", type(check).__name__)
@@ -62,13 +62,13 @@ def problem(check: Check, audit: Audit) -> str | None:
     if answer is None or isinstance(answer, str):
         return answer or None
     raise EntrypointError(
-        f"a check answered {answer!r:.80}",
-        hint="Return what is wrong as a text, None if nothing is, or True or False.",
+        f"a check returned {answer!r:.80}",
+        hint="Return a text that says what is wrong, or None, True or False.",
     )
 
 
 def expect_rows(*, at_least: int = 1, at_most: int | None = None) -> Check:
-    """Every partition has at least, and at most, so many rows."""
+    """Every partition has between `at_least` and `at_most` rows."""
 
     def check(audit: Audit) -> str | None:
         short = [key for key, rows in audit.rows.items() if rows < at_least]
@@ -84,7 +84,7 @@ def expect_rows(*, at_least: int = 1, at_most: int | None = None) -> Check:
 
 
 def within(percent: float) -> Check:
-    """Every partition has as many rows as before, more or less `percent`; new ones pass."""
+    """Every partition has the same number of rows as before, ± `percent`; new ones pass."""
 
     def check(audit: Audit) -> str | None:
         off = [

@@ -1,9 +1,8 @@
-"""Which columns of its inputs an output is made from, by Spark's own plan: all of it, or nothing.
+"""Column lineage of an output from Spark's own plan: complete, or none.
 
-A planner leaves out readers that a change of a column does not reach: a part of the lineage of
-columns would be a wrong answer. So there is none where a step of the plan is not known, where a
-column comes from elsewhere, or where the job has computed something beside: a value that was
-collected from an input stands in the plan as a constant.
+The planner skips readers that a column change does not reach: partial column lineage would make it
+wrong. So there is none if a step of Spark's plan is unknown, if a column comes from elsewhere, or
+if the job ran other Spark jobs: a value collected from an input is a constant in the plan.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _log = logging.getLogger(__name__)
 #: A column of an input.
 Origin = tuple[DatasetRef, str]
 
-#: What each kind of step defines columns by, beside those that it hands on.
+#: The members with which each kind of step defines columns, besides those it passes through.
 _DEFINES = {
     "Project": "projectList",
     "Aggregate": "aggregateExpressions",
     "Window": "windowExpressions",
 }
-#: Steps that hand on the columns of their one input.
+#: Steps that pass through the columns of their one input.
 _HANDS_ON = {
     "CollectMetrics",
     "Deduplicate",
@@ -51,20 +50,20 @@ _HANDS_ON = {
     "SubqueryAlias",
     "View",
 }
-#: An expression with another plan inside, which is not looked into.
+#: An expression with a nested plan, which is not examined.
 _PLANS_INSIDE = ("Subquery", "Exists", "ListQuery", "OuterReference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnLineage:
-    """The input columns that each output column is made from, and those that choose the rows."""
+    """The input columns of each output column, and those that decide which rows exist."""
 
     fields: Mapping[str, frozenset[Origin]]
     rows: frozenset[Origin]
 
 
 class ColumnTrace:
-    """Knows the columns of a run's inputs again in what the run writes; whatever fails is None."""
+    """Traces the columns of a run's inputs to its outputs; on any failure, returns None."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -73,7 +72,7 @@ class ColumnTrace:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Let what Spark computes meanwhile not count as the job's doing."""
+        """Do not count Spark jobs in this block as the job's own."""
         before = self._count()
         try:
             yield
@@ -81,7 +80,7 @@ class ColumnTrace:
             self._known += self._count() - before
 
     def take(self, dataset: DatasetRef, frame: DataFrame) -> None:
-        """Remember the columns of an input as the job is given it."""
+        """Record the columns of an input that the job gets."""
         try:
             columns = _Plan(_plan_of(frame)).columns()
         except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
@@ -91,7 +90,7 @@ class ColumnTrace:
         self._origins |= dict(zip(columns, names, strict=True))
 
     def of(self, frame: DataFrame) -> ColumnLineage | None:
-        """Return the lineage of the columns of an output, None where it is not known in full."""
+        """Return the column lineage of an output, None if it is incomplete."""
         if self._count() != self._known:
             return None
         try:
@@ -102,9 +101,9 @@ class ColumnTrace:
             return None
 
     def _count(self) -> float:
-        """Return how many Spark jobs there have been.
+        """Return the number of Spark jobs so far.
 
-        Where that is not known, or not every query is a job, it is not a number: equal to none.
+        NaN, which equals nothing, if it is unknown or not every query is a job.
         """
         try:
             jobs = self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
@@ -121,7 +120,7 @@ def _plan_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 class _UntraceableError(Exception):
-    """A plan in which something is not known."""
+    """A plan with an unknown part."""
 
 
 @dataclass(slots=True)
@@ -132,7 +131,7 @@ class _Step:
 
 
 class _Plan:
-    """A plan as Spark writes it in JSON: its steps and its expressions are lists in preorder."""
+    """A plan in Spark's JSON: steps and expressions are lists in preorder."""
 
     def __init__(self, document: list[dict[str, Any]]) -> None:
         self._made: dict[int, set[int]] = {}
@@ -144,7 +143,7 @@ class _Plan:
         return self._columns(self._top)
 
     def lineage(self, names: Iterable[str], origins: Mapping[int, Origin]) -> ColumnLineage:
-        """Return where the columns come from; raises _UntraceableError unless all is known."""
+        """Return the sources of the columns; raises _UntraceableError unless all are known."""
         self._define(self._top)
 
         def origin(column: int) -> frozenset[Origin]:
@@ -196,7 +195,7 @@ class _Plan:
         raise _UntraceableError(step.kind)
 
     def _define(self, step: _Step) -> None:
-        """Note what columns are made from, in a step and below it, and what chooses the rows."""
+        """Record the sources of columns in a step and below it, and what decides the rows."""
         for one in step.inputs:
             self._define(one)
         if not step.inputs:
@@ -221,7 +220,7 @@ class _Plan:
 
 
 def _references(part: Any) -> set[int]:
-    """Return the columns that an expression, or any part of a step, refers to."""
+    """Return the columns that an expression or a step refers to."""
     found: set[int] = set()
     todo = [part]
     while todo:

@@ -1,7 +1,7 @@
-"""Whose a commit is, and what happened to a table since someone looked at it.
+"""Who made a commit, and what changed in a table since it was read.
 
-One rule for every look: before a write, at its commit, after it, when an attempt is taken back or
-undone, and when a dead one is reconciled.
+The same rules hold before a write, at its commit, after it, when an attempt is reverted or undone,
+and when a dead one is reconciled.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from spark_runtime.state import (
 from spark_runtime.storage import Storage
 from spark_runtime.values import Values
 
-#: Transaction numbers of one attempt: its fence first, then what it takes back of earlier attempts,
-#: its commit, what it takes back of that. Those of a later attempt are all higher.
+#: Transaction numbers of one attempt: its fence, its reverts of earlier attempts, its commit, the
+#: revert of that. A later attempt only has higher ones.
 _PER_ATTEMPT = 1000
 _COMMIT = 500
 
 
 def is_of(commit: Commit, run: RunSpec) -> bool:
-    """Whether an attempt of this run made a commit; the same plan has the same runs elsewhere."""
+    """Whether an attempt of this run made a commit; other stores may have runs with the same id."""
     ours = commit.metadata
     return (ours.get("backfill_id"), ours.get("run_id")) == (run.backfill_id, run.run_id)
 
 
 def app_id(run: RunSpec) -> str:
-    """Return what all transactions of a run are known by: Delta lets no two of them cross."""
+    """Return the app id of all transactions of a run: Delta serialises those."""
     store = f"{run.store}/" if run.store else ""
     return f"lineage-backfill/{store}{run.backfill_id}/{run.run_id}"
 
 
 def fence_number(run: RunSpec) -> int:
-    """Return the first transaction number of an attempt; no earlier attempt commits after it."""
+    """Return the first transaction number of an attempt, which stops earlier attempts."""
     return run.attempt * _PER_ATTEMPT
 
 
 def commit_number(run: RunSpec) -> int:
-    """Return the transaction number of what an attempt writes."""
+    """Return the transaction number of an attempt's write."""
     return fence_number(run) + _COMMIT
 
 
@@ -74,10 +74,10 @@ def refuse_stale(state: TableState, run: RunSpec) -> None:
 def foreign_change(
     log: TableLog, since: Since, state: TableState, scope: Scope, run: RunSpec, until: int | None
 ) -> tuple[str, Collection[Any]] | None:
-    """Return who changed which part of the scope in (since, until], None where only the run did.
+    """Return who changed which part of the scope in (since, until], None if only the run did.
 
-    `state` is the table now; `until` None means up to that. Attempts of the run count as its own:
-    no earlier one commits once a later one has raised its fence.
+    `state` is the current table; without `until` the range ends there. Attempts of the run count as
+    its own: once a later one has raised its fence, no earlier one can commit.
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
@@ -95,7 +95,7 @@ def foreign_change(
 
 
 def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:
-    """Return which commits of attempts were neither undone nor taken back, the newest first."""
+    """Return the commits of attempts that were neither undone nor reverted, newest first."""
     attempts = [one for one in reversed(own) if one.metadata.get("token")]
     return [one for one in attempts if undo_token(one.metadata["token"]) not in state.tokens]
 
@@ -103,11 +103,11 @@ def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:
 def put_back(
     storage: Storage, undone: Sequence[Commit], transaction: Transaction, *, mends: bool = False
 ) -> None:
-    """Restore what commits, oldest first, changed, and keep the rows of other writers.
+    """Restore what these commits (oldest first) changed, and keep the rows of other writers.
 
-    One that `mends` another putting back is not mended in its turn. Raises UndoRefusedError,
-    naming the commit, where others have changed it since: nothing is done, or is done no
-    longer. Raises StaleAttemptError where the transaction was overtaken.
+    A restore that `mends` an earlier one is not mended itself. Raises UndoRefusedError with the
+    commit if others have changed the partitions since; nothing is then changed, or it is reverted.
+    Raises StaleAttemptError if the transaction was overtaken.
     """
     log = storage.log
     seen = log.state()
@@ -115,11 +115,11 @@ def put_back(
     wanted = {values for commit in undone for values in commit.touched}
     if not wanted:
         return
-    # The version seen is recorded, so that this is verified even after a kill.
+    # The commit records the version seen, so that it can be verified even after a kill.
     transaction = replace(transaction, metadata={**transaction.metadata, "seen": seen.version})
     storage.put_back(undone, transaction)
     after = log.state()
-    first = undone[-1].version if mends else seen.version  # another one may have mended it
+    first = undone[-1].version if mends else seen.version  # another process may have mended it
     ours = _made_by(transaction, log.commits(first, after.version), mends=mends)
     if ours is None and after.transactions.get(transaction.app_id, -1) >= transaction.version:
         raise StaleAttemptError(
@@ -142,9 +142,9 @@ def put_back(
 
 
 def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
-    """Take back what was put back over a commit by another writer, unseen so far, and raise.
+    """Revert a restore that overwrote an unseen commit of another writer, and raise.
 
-    Raises UndoRefusedError. What puts nothing back, or was taken back by then, is passed over.
+    Raises UndoRefusedError. Commits that restore nothing, or were reverted already, are skipped.
     """
     gone = {commit.metadata.get("taken_back") for commit in everything}
     for ours in reversed(own):
@@ -156,7 +156,7 @@ def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequen
 
 
 def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> RuntimeFailure:
-    """Return the error for a commit that is not right and could not be taken back."""
+    """Return the error for a wrong commit that could not be reverted."""
     error = kind(
         message,
         hint=f"Compare the table with its version {ours.version - 1}, and put back the rows that "
@@ -167,7 +167,7 @@ def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> Run
 
 
 def _unseen(log: TableLog, ours: Commit, seen: int) -> Commit | None:
-    """Return a commit that changed what one of ours put back, after the version it had seen."""
+    """Return a commit that changed what ours restored, after the version that ours had seen."""
     between = log.commits(seen, ours.version - 1)
     return next((one for one in between if one.changed(ours.touched)), None)
 
@@ -176,7 +176,7 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     log = storage.log
     names = {name: ours.metadata.get(name) for name in ("backfill_id", "run_id")}
     metadata = {"schema_version": 1, **names, "taken_back": ours.version}
-    # The same for all who find it, so that it is taken back once.
+    # Deterministic, so that it is reverted only once.
     what = json.dumps([ours.version, ours.metadata], sort_keys=True)
     identity = f"lineage-backfill/undo/{hashlib.sha256(what.encode()).hexdigest()[:32]}"
     try:
@@ -197,7 +197,7 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
 
 
 def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool) -> Commit | None:
-    """Return the commit of a transaction; one that mends may be of another process."""
+    """Return the commit of a transaction; a mending one may be of another process."""
 
     def named(metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in metadata.items() if not (mends and key == "seen")}
@@ -207,7 +207,7 @@ def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool
 
 
 def held_before(log: TableLog, undone: Sequence[Commit]) -> list[object]:
-    """Return partitions with their rows and fingerprint as they were before commits."""
+    """Return partitions with their rows and fingerprints from before these commits."""
     before: dict[Values, int] = {}
     for commit in undone:
         for values in commit.touched:
@@ -219,9 +219,9 @@ def held_before(log: TableLog, undone: Sequence[Commit]) -> list[object]:
 def refuse_later_changes(
     log: TableLog, undone: Sequence[Commit], everything: Iterable[Commit]
 ) -> None:
-    """Raise UndoRefusedError if someone else touched what commits have touched, and it stands.
+    """Raise UndoRefusedError if another writer's commit changed the same partitions since.
 
-    Commits that were undone or taken back since count as little as those that did it.
+    Commits that were undone or reverted since do not count, nor do those that did so.
     """
     ours = {commit.version for commit in undone}
     first: dict[Values, int] = {}
@@ -231,7 +231,7 @@ def refuse_later_changes(
         for values in commit.touched if commit.version in ours else ():
             first.setdefault(values, commit.version)
         again = undone_by_version.pop(commit.metadata.get("taken_back", -1), [])
-        others.update((one.version, one) for one in again)  # their undoing is taken back
+        others.update((one.version, one) for one in again)  # their undo is reverted
         gone = [c.version for c in others.values() if _takes_back(commit, c)]
         undone_by_version[commit.version] = [others.pop(version) for version in gone]
         if not gone and not again and commit.version not in ours:
@@ -267,7 +267,7 @@ def refuse_foreign_change(
     run: RunSpec,
     until: int | None = None,
 ) -> None:
-    """Raise WriteConflictError, naming the commit, unless only the run itself changed the scope."""
+    """Raise WriteConflictError with the commit, unless only the run itself changed the scope."""
     found = foreign_change(log, since, state, scope, run, until)
     if found is not None:
         who, touched = found

@@ -1,4 +1,4 @@
-"""The project file of this process: found, and read by the rules of the core."""
+"""Finds the project file of this process, and reads it by the rules of the core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = "lineage-backfill"
 
 
 def load_project(start: Path, file: Path | None = None) -> Project:
-    """Return the project that a folder belongs to: `file`, or the one found from there upward.
+    """Return the project of a folder: from `file`, or the project file found upward.
 
     Raises ConfigError or DeclarationError, as the tool does.
     """
@@ -26,7 +26,7 @@ def load_project(start: Path, file: Path | None = None) -> Project:
 
 
 def outbox_of(project: Project) -> Path | None:
-    """Return the folder for lineage events; None where neither file nor variable asks for them."""
+    """Return the folder for lineage events; None if neither file nor variable sets one."""
     (setting,) = (one for one in project.settings if one.name == "lineage.outbox")
     return project.outbox if project.file or setting.origin != "default" else None
 

@@ -1,4 +1,4 @@
-"""What a job may ask about the run it is in."""
+"""The run as a job sees it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunContext:
 
     @property
     def spec(self) -> RunSpec:
-        """All that the run was told."""
+        """The whole run spec."""
         return self._attempt.spec
 
     @property
@@ -53,29 +53,29 @@ class RunContext:
 
     @property
     def has_named_keys(self) -> bool:
-        """Whether the keys were named, by a backfill or a person, not taken from the clock."""
+        """Whether a backfill or a user named the keys, rather than the clock."""
         return not self.spec.keys_derived
 
     @property
     def key(self) -> Key:
-        """The key of a run that has just one; raises EntrypointError for a run of several."""
+        """The only key of the run; raises EntrypointError if it has several."""
         if len(self.keys) != 1:
             raise EntrypointError(
-                f"the run has {len(self.keys)} keys, and the job asks for the one",
-                hint='Go through `keys`, or let the job run key by key: batch = "key".',
+                f"the run has {len(self.keys)} keys, and the job needs exactly one",
+                hint='Iterate over `keys`, or let the job run key by key: batch = "key".',
             )
         return self.keys[0].key
 
     @property
     def interval(self) -> tuple[datetime, datetime]:
-        """The UTC instants [start, end) from the first to the last period of the run.
+        """The UTC interval [start, end) from the first to the last period of the run.
 
-        Raises EntrypointError for a run whose keys are no periods.
+        Raises EntrypointError if the keys are not periods.
         """
         starts = [key.start for key in self.keys if key.start is not None]
         ends = [key.end for key in self.keys if key.end is not None]
         if not starts or not ends:
-            raise EntrypointError("the keys of the run are no periods of time")
+            raise EntrypointError("the keys of the run are not periods of time")
         return min(starts), max(ends)
 
     @property
@@ -88,22 +88,22 @@ class RunContext:
     def read(
         self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
     ) -> DataFrame | None:
-        """Return the partitions that the run needs of an input, by bare or full name.
+        """Return the partitions of an input that the run needs; the name may be bare or full.
 
-        `all_partitions` reads all of them, and is recorded to have read them all. Without
-        `auto_filter` nothing is filtered, and the job has to: a warning names the columns to
-        filter by. None stands for a table that does not exist and is not needed. Raises
-        EntrypointError for a dataset that is no input of the run.
+        `all_partitions` reads all of them, and is recorded as such. Without `auto_filter` the job
+        must filter itself: a warning names the columns. Returns None for a table that does not
+        exist and is not required. Raises EntrypointError for a dataset that is not an input of the
+        run.
         """
         return self._attempt.read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
 
     def read_new(self, dataset: str) -> DataFrame | None:
         """Return the partitions of an input that changed since the last run of this job.
 
-        They are those that commits changed after the version that the last run read, whichever they
-        are: an old slice that was written again comes too. All partitions come where that run is
-        not known, and those of the run where the input is not read whole. None stands for a table
-        that does not exist. Raises EntrypointError as `read` does.
+        That is every partition, also an old one, that commits changed after the version which the
+        last run read. If that run is unknown, all partitions; if the input is not read whole, those
+        of the run. Returns None for a table that does not exist. Raises EntrypointError as `read`
+        does.
         """
         return self._attempt.read_new(dataset)
 
@@ -117,13 +117,13 @@ class RunContext:
         merge_on: Sequence[str] = (),
         newest_by: str | Sequence[str] | None = None,
     ) -> OutputResult:
-        """Replace the run's partitions of an output by the rows of `frame`, and touch nothing else.
+        """Replace the run's partitions of an output with the rows of `frame`, and nothing else.
 
-        The output may be left out where there is one. `checks` see the rows before anyone else
-        does, columns in `ignore` do not count when contents are compared, an output of mode
-        "merge" is merged by the columns `merge_on`; of two rows with one key the one with the
-        greatest `newest_by` (the first of several that differs) stays. Raises a RuntimeFailure;
-        the old rows are then all still there.
+        The output may be omitted if there is only one. `checks` see the rows before they are
+        published, columns in `ignore` do not count when contents are compared, and an output of
+        mode "merge" is merged by the columns `merge_on`: of two rows with the same key, the one
+        with the greater `newest_by` is kept (compared in the order of these columns). Raises a
+        RuntimeFailure; all old rows are then unchanged.
         """
         options = WriteOptions(checks=checks, ignore=ignore, merge_on=merge_on, newest_by=newest_by)
         written = self._attempt.write(frame, output, options)
@@ -133,11 +133,11 @@ class RunContext:
 
     @property
     def result(self) -> RunResult | None:
-        """What has come of the run, once it has ended."""
+        """The outcome of the run, once it has ended."""
         return self._attempt.result
 
     def abandon(self, error: BaseException | None = None) -> None:
-        """End the run, unless it has ended: by an error, or because another one begins."""
+        """End the run as failed, unless it has ended."""
         self._attempt.end(
             error or EntrypointError("the process began another run before it finished this one")
         )

@@ -1,4 +1,4 @@
-"""Datasets, inputs and outputs as a job declares them, in the words of the project file."""
+"""Datasets, inputs and outputs as a job declares them, named as in the project file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lineage_backfill.project.declarations import (
 
 @dataclass(frozen=True)
 class Calendar:
-    """Which keys exist along one dimension; exactly one of grain, cron, every and keys is given.
+    """The keys of one dimension; exactly one of grain, cron, every and keys is given.
 
     `start` and `end` are the first and the last key; without `end` the last one is the newest
     complete period, less `data_lag` periods. `keys` are static labels, or the word "runtime".
@@ -40,7 +40,7 @@ class Calendar:
     data_lag: int = 0
 
     def declared(self) -> CalendarDeclaration | None:
-        """Return the calendar as a declaration; None where it says no kind of keys."""
+        """Return the calendar as a declaration; None if it has no kind of keys."""
         if not (self.grain or self.cron or self.every or self.keys):
             return None
         keys: tuple[str, ...] | Literal["runtime"] | None = None
@@ -69,11 +69,11 @@ class Dimension(Calendar):
 
 @dataclass(frozen=True)
 class Dataset(Calendar):
-    """A dataset: its calendar or `dimensions`, its partition columns, and where it is.
+    """A dataset: its calendar or `dimensions`, its partition columns, and its place.
 
-    `columns` maps partition columns to strftime formats of a key's local start; None as format, or
-    `column` alone, stands for the key itself. It lies at `location` or is the catalog's `table`,
-    which keeps the newest `retention` keys (None: all).
+    `columns` maps partition columns to strftime formats of a key's local start; the format None, or
+    `column` alone, means the key itself. It is at `location`, or `table` in the catalog, and keeps
+    the newest `retention` keys (None: all).
 
     >>> sales = Dataset("sales", grain="day", zone="Europe/Berlin", column="ds", location="/sales")
     >>> sales.declaration(DatasetRef("shop", "sales")).columns
@@ -95,7 +95,7 @@ class Dataset(Calendar):
         return f"{self.namespace}:{self.name}" if self.namespace else self.name
 
     def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
-        """Return what the project file would say of it; raises DeclarationError, CronError."""
+        """Return it as a declaration of the project file; raises DeclarationError, CronError."""
         calendar, dimensions = calendar_of(self.dimensions or self)
         declared = DatasetDeclaration(
             name=ref.name,
@@ -108,7 +108,7 @@ class Dataset(Calendar):
             table=self.table,
             retention=self.retention,
         )
-        # What a facet cannot tell is refused, as in a facet of other producers.
+        # Refuses what a facet cannot express, as for other producers.
         facets.read_calendar(facets.dataset_facet(declared, "UTC"), f"dataset {ref}")
         return declared
 
@@ -126,7 +126,7 @@ def calendar_of(
     )
 
 
-#: An edge without declarations: its dataset is named beside it.
+#: An edge without declarations; its dataset is given separately.
 DEFAULT = ReadDeclaration(dataset="")
 
 
@@ -134,7 +134,7 @@ DEFAULT = ReadDeclaration(dataset="")
 class Read:
     """An input of a job, by name or as declared, and how its runs read it.
 
-    With `only_new` they are given what changed since the last run: see RunContext.read_new.
+    With `only_new` they get what changed since the last run: see RunContext.read_new.
     """
 
     dataset: Dataset | str
@@ -144,7 +144,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """An output of a job and how its runs write it; `lookback` n: a run of K corrects K-n to K."""
+    """An output of a job and how its runs write it; with `lookback` n, run K corrects K-n to K."""
 
     dataset: Dataset | str
     mode: WriteMode = "overwrite"
@@ -153,7 +153,7 @@ class Write:
     lookback: int = 0
 
     def declaration(self, ref: DatasetRef) -> WriteDeclaration:
-        """Return what the project file would say of the edge; raises DeclarationError."""
+        """Return the equivalent declaration of the project file; raises DeclarationError."""
         return WriteDeclaration(
             dataset=ref.name,
             namespace=ref.namespace,
@@ -165,7 +165,7 @@ class Write:
 
 
 def window(dataset: Dataset | str, *, before: int = 0, after: int = 0) -> Read:
-    """Read an input from so many run keys before each key of the run to so many after it.
+    """Read an input from `before` run keys before each key of the run to `after` keys after it.
 
     >>> window("flights_daily", before=6).how.before
     6
@@ -174,7 +174,7 @@ def window(dataset: Dataset | str, *, before: int = 0, after: int = 0) -> Read:
 
 
 def offset(dataset: Dataset | str, by: int) -> Read:
-    """Read the period so many run keys later; `by=-1` is the one before."""
+    """Read the period `by` run keys later; `by=-1` is the previous one."""
     return Read(dataset, ReadDeclaration(dataset="", mapping="offset", by=by))
 
 

@@ -36,10 +36,10 @@ from spark_runtime.state import Commit, TableState, Transaction, is_numbered
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
 
-#: How often a write is made again after commits that changed no data of its partitions.
+#: How often a write is retried after commits that changed no data of its partitions.
 MAX_CONFLICTS = 5
 
-#: Delta's conflicts have no common Python class; this is what their messages have in common.
+#: Delta's conflicts have no common Python class; their messages share this text.
 _CONFLICT = re.compile(
     r"\[?DELTA_(CONCURRENT_[A-Z_.]+|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction|Modification)Exception"
@@ -51,9 +51,9 @@ _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_
 
 
 def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
-    """Create the table empty, in a commit of its own; no replacement ever creates one.
+    """Create the empty table in a separate commit; a replacement never creates one.
 
-    A replacement would not check its rows on a table that does not exist yet.
+    On a table that does not exist yet, a replacement would not check its rows.
     """
     names = {field.name.lower(): field.name for field in schema}
     builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
@@ -64,19 +64,19 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
     try:
         builder.execute()
     except Exception as error:
-        # Another first writer was faster: its table is as good, and is checked like any other.
+        # Another first writer was faster: use its table, which is checked like any other.
         if not is_conflict(error):
             raise
 
 
 def _nullable(schema: StructType) -> StructType:
-    """Return the columns as a first `df.write` makes them: NULL is allowed at every depth."""
+    """Return the columns as a first `df.write` creates them: nullable at every depth."""
     fields = schema.toNullable().fields
     return StructType([StructField(field.name, field.dataType, True) for field in fields])
 
 
 def location_of(spark: SparkSession, table: str) -> str:
-    """Return where a table of the catalog is; raises TableError for one that is no Delta table."""
+    """Return the location of a catalog table; raises TableError if it is not a Delta table."""
     try:
         return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
     except Exception as error:
@@ -88,13 +88,13 @@ def location_of(spark: SparkSession, table: str) -> str:
                 hint="Name the Delta table that it selects from, or read the view inside the job.",
             ) from error
         raise TableError(
-            f"table {table} of the catalog is no Delta table",
+            f"table {table} of the catalog is not a Delta table",
             hint="Convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`.",
         ) from error
 
 
 class DeltaStorage:
-    """A Delta table that is written; it exists."""
+    """An existing Delta table to write to."""
 
     counts = True
     merges = True
@@ -114,14 +114,14 @@ class DeltaStorage:
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Keep the rows where Spark recomputes none of them.
+        """Store the rows so that Spark never recomputes them.
 
-        Not as a cache, which packs columns (more work than writing them) and which recomputes
-        what an executor has lost: perhaps other rows than those that were checked.
+        Not in a cache: that compresses columns (more work than writing them), and recomputes what
+        an executor has lost: perhaps other rows than those that were checked.
         """
         plan = rows._jdf.queryExecution()
         if keeps_shuffles(self._spark) and plan.executedPlan().nodeName() == "Exchange":
-            # What was shuffled lies in files, where it is read twice for less than one copy costs.
+            # Shuffled rows are in files: reading them twice costs less than one copy.
             yield self._over(plan.toRdd(), rows)
             return
         kept = rows.localCheckpoint(eager=False)
@@ -138,7 +138,7 @@ class DeltaStorage:
         return exclusively(self.log.root, limit=seconds(self._spark, TIMEOUT_SETTING, LIMIT))
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
-        """Return the rows of these partitions (None: all) at that version."""
+        """Return the rows of these partitions (None: all) at a version."""
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         frame = reader.load(self.log.location)
         if scope is None:
@@ -147,7 +147,7 @@ class DeltaStorage:
         return frame.where(predicate(columns, scope)) if columns else frame
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Commit, again after commits that changed nothing of what is replaced."""
+        """Commit; retry after commits that did not change the partitions to replace."""
         transaction = publication.transaction
         columns = publication.before.columns
         conflict: Exception | None = None
@@ -168,7 +168,7 @@ class DeltaStorage:
                         scope = publication.replaced
                         replace(rows, self.log.location, columns, scope, transaction, merging)
             except Exception as error:  # noqa: BLE001 (re-raised below)
-                # Whatever was raised: only the log says whether the commit is there.
+                # Whatever the error: only the log shows whether the commit exists.
                 state = self.log.state()
                 if publication.token in state.tokens:
                     return state.tokens[publication.token]
@@ -191,7 +191,7 @@ class DeltaStorage:
         ) from conflict
 
     def fence(self, transaction: Transaction) -> None:
-        """Commit the transaction and nothing else, if it is above those of the same app id."""
+        """Commit only the transaction, if its number is above those of the same app id."""
         for again in reversed(range(MAX_CONFLICTS + 1)):
             state = self.log.state()
             if state.transactions.get(transaction.app_id, -1) >= transaction.version:
@@ -207,12 +207,12 @@ class DeltaStorage:
                     _raise_translated(error, self.log.location)
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Replace what commits touched by old versions of it; raises a RuntimeFailure."""
+        """Replace what commits touched with old versions; raises a RuntimeFailure."""
         state = self.log.state()
         column = state.numbered
         if column is not None:
             raise UndoRefusedError(
-                f"{self.log.location} numbers its rows by {column!r}, and would number them again",
+                f"{self.log.location} numbers its rows by {column!r}, and would renumber them",
                 hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
                 "came since.",
             )
@@ -248,10 +248,10 @@ class DeltaStorage:
                 _raise_translated(error, self.log.location)
 
     def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
-        """Return which partitions to read from which version: few, and such as are still whole.
+        """Return the partitions to read from each version: few versions, with all files present.
 
-        A partition that no commit touched between them is the same in the version before the oldest
-        of the commits as in that before its own.
+        A partition that no commit touched in between is the same before the oldest of the commits
+        as before its own.
         """
         oldest = commits[0].version - 1
         own: dict[Values, int] = {}
@@ -290,7 +290,7 @@ class DeltaStorage:
         )
 
     def _exists(self, path: str) -> bool:
-        """Whether a data file is there; a shallow clone names those of its source by their URL."""
+        """Whether a data file exists; a shallow clone has the URLs of its source's files."""
         if path.startswith("file:"):
             return local_path(path).exists()
         name = unquote(path)
@@ -319,22 +319,22 @@ def append(
     transaction: Transaction,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Add rows, once for a transaction however often it is asked for."""
+    """Append rows, only once for each transaction."""
     writer = frame.write.format("delta").mode("append").options(**options)
     _with(writer, transaction).save(location)
 
 
 def merge(rows: DataFrame, location: str, publication: Publication, match: Match) -> None:
-    """Merge rows, one of each key, into the partitions of the scope."""
+    """Merge rows with distinct keys into the partitions of the scope."""
     transaction = publication.transaction
     settings = {
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
         "spark.databricks.delta.write.txnVersion": str(transaction.version),
         "spark.databricks.delta.commitInfo.userMetadata": _metadata(transaction),
     }
-    if publication.written is not None:  # then the rows are kept already
+    if publication.written is not None:  # the rows are stored already
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
-    # For MERGE these are settings of a session; no other write of the run's own may have them.
+    # For MERGE these are session settings; no other write of the run may use them.
     spark = session_like(rows.sparkSession, settings)
     scope = predicate(publication.before.columns, publication.scope, HELD)
     merging = (
@@ -344,7 +344,7 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
     )
     if publication.new_columns:
         merging = merging.withSchemaEvolution()
-    # By name: a column that the table itself numbers is in no row, and keeps its numbers.
+    # By name: an identity column is in no row, and keeps its numbers.
     values: dict[str, str | Column] = {
         quoted(name): f"{NEW}.{quoted(name)}" for name in rows.columns
     }
@@ -353,10 +353,10 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
 
 
 def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
-    """Return rows of an older version under the columns that the table has now.
+    """Return rows of an older version in the table's current columns.
 
-    A column keeps its values under another name or as a wider type; where there was none yet, it is
-    NULL, as it is in all older rows. One that was dropped stays dropped.
+    Renamed columns and wider types keep their values; a column that did not exist yet is NULL, as
+    in all older rows. A dropped column stays dropped.
     """
     names = {physical: name for name, physical in physical_names(then).items()}
     physical = physical_names(now)
@@ -364,7 +364,7 @@ def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
     for column in StructType.fromJson(dict(now.schema)):
         name = names.get(physical[column.name])
         value = F.lit(None) if name is None else F.col(quoted(name))
-        # What is in a column of several parts, Delta itself matches by name.
+        # Delta itself matches nested fields by name.
         if name is None or isinstance(column.dataType, AtomicType):
             value = value.cast(column.dataType)
         columns.append(value.alias(column.name))
@@ -372,7 +372,7 @@ def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether a concurrent commit made ours fail (nothing of ours is visible then)."""
+    """Whether our commit failed because of a concurrent one (nothing is visible then)."""
     return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
 
 
@@ -386,7 +386,7 @@ def _with(writer: Any, transaction: Transaction) -> Any:
 
 def _metadata(transaction: Transaction) -> str:
     text = json.dumps({METADATA_KEY: dict(transaction.metadata)}, ensure_ascii=False)
-    return text.replace("$", "\\u0024")  # Spark puts a variable of the environment for ${env:…}
+    return text.replace("$", "\\u0024")  # Spark replaces ${env:…} by an environment variable
 
 
 def _raise_translated(error: Exception, location: str) -> NoReturn:
@@ -397,11 +397,11 @@ def _raise_translated(error: Exception, location: str) -> NoReturn:
 
 
 def _translated(error: Exception, location: str) -> RuntimeFailure | None:
-    """Return what an error of Delta means, None if it is not known."""
+    """Return our error for a Delta error, None if it is unknown."""
     conditions = _CONDITION.findall(str(error))
     broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
     if broken:
-        # Delta's message shows the row; rows do not belong into logs.
+        # Delta's message contains the row; rows must not get into logs.
         return ConstraintError(
             f"rows for {location} break a constraint of the table ({broken[0]}); "
             "nothing was written",
@@ -416,7 +416,7 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
 
 
 class NewDeltaTable(DeltaStorage):
-    """A Delta table that its first write creates, once its rows are known to fit.
+    """A Delta table that its first write creates, once its rows are checked.
 
     `find` returns its log; for a table of the catalog only once it exists.
     """
@@ -448,19 +448,19 @@ class NewDeltaTable(DeltaStorage):
         return with_metadata(TableState(), layout)
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
-        """Return no rows where the table does not exist yet."""
+        """Return the rows, none if the table does not exist yet."""
         if version < 0:
             return no_rows(self._spark, self._schema)
         return super().held(version, scope)
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Create the table, and commit to it like to any other."""
+        """Create the table, then commit to it as to any other."""
         create(self._spark, self._schema, self._output)
         ours = publication.transaction
-        if ours.metadata["attempt"] > 1:  # an earlier one may be at its first write as well
+        if ours.metadata["attempt"] > 1:  # an earlier attempt may be creating it too
             self.fence(Transaction(app_id=ours.app_id, version=ours.version - 1, metadata={}))
         return super().publish(rows, publication)
 
 
-#: What the table of formats knows it by.
+#: Its entry in the table of formats.
 storage = DeltaStorage

@@ -1,10 +1,10 @@
-"""Reads a Delta table's log without Spark: versions, partitions, their rows, who wrote them.
+"""Reads a Delta table's log without Spark: versions, partitions, row counts and writers.
 
-The state of a table is its commits played in order. Every state is immutable and shares what has
-not changed with the one before, so a warm process reads only the commits that are new to it.
-Where the first commits have been cleaned up, the state starts from a checkpoint if a reader for
-its Parquet files is given; otherwise it is incomplete, and what it does not know is None.
-What the files mean: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+The state of a table is the result of applying its commits in order. Every state is immutable and
+shares unchanged parts with the one before, so a warm process only reads new commits. If the first
+commits have been cleaned up, the state starts from a checkpoint if a reader for its Parquet files
+is given; otherwise it is incomplete, and unknown values are None. The format:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_runtime.values import CHAR_TYPE, PartitionColumn, Values, logged, par
 
 METADATA_KEY = "lineage_backfill"
 
-#: Reads the actions that the Parquet files of a checkpoint hold.
+#: Reads the actions in the Parquet files of a checkpoint.
 CheckpointReader = Callable[[list[str]], Iterable[Mapping[str, Any]]]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -34,11 +34,11 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)"
 )
-#: Tables with these keep their newest commits elsewhere: what lies here is not all there is.
+#: With these features a table keeps its newest commits elsewhere, so the log here is incomplete.
 _COMMITS_ELSEWHERE = {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
-#: A run looks at its table before and after, and at the versions that its inputs are pinned to.
+#: States kept: a run reads its table before and after, and the pinned versions of its inputs.
 _STATES_KEPT = 8
 
 
@@ -84,7 +84,7 @@ class DeltaLog:
     def _state(self, target: int) -> TableState:
         newest = max(self._states, default=-1)
         if newest >= 0 and mark(self._path(newest)) != self._mark:
-            self._states.clear()  # deleted and recreated, with other files of the same names
+            self._states.clear()  # recreated, with other files of the same names
         if target not in self._states:
             start = max((version for version in self._states if version < target), default=-1)
             self._states[target] = self._play(self._states.get(start, TableState()), target)
@@ -94,7 +94,7 @@ class DeltaLog:
         return self._states[target]
 
     def ever_written(self, state: TableState) -> set[Values]:
-        """Return the partitions that were written by a version, as far as the log tells."""
+        """Return the partitions ever written up to a version, as far as the log shows."""
         return {*state.partitions, *state.emptied}
 
     def commits(self, after: int, until: int) -> Iterator[Commit]:
@@ -113,9 +113,9 @@ class DeltaLog:
     def first_version_since(self, instant: datetime) -> int | None:
         """Return the first version that is as new as `instant` (aware), None if none is.
 
-        Times are those by which Delta itself travels: of the commit where the table keeps them,
-        else of its file, and never earlier than those before. Raises TableError where older
-        commits than those that are left may be as new.
+        Times are those of Delta's time travel: in the commit if the table keeps them, else of its
+        file, and never earlier than those before. Raises TableError if commits that were cleaned up
+        may be as new.
         """
         newest = self.latest_version()
         if newest is None:
@@ -132,7 +132,7 @@ class DeltaLog:
         return found
 
     def oldest_commit(self, until: int) -> int:
-        """Return the first of the commits that are all there up to a version."""
+        """Return the first of the consecutive commits up to a version."""
         commits, _ = self._list()
         first = until + 1
         while first - 1 in commits:
@@ -140,9 +140,9 @@ class DeltaLog:
         return first
 
     def times(self, first: int, until: int) -> dict[int, datetime]:
-        """Return when each of these versions was committed; never earlier than those before.
+        """Return the time of each of these versions; never earlier than those before.
 
-        Times are those by which Delta itself travels. Raises TableError if a commit is gone.
+        Times are those of Delta's time travel. Raises TableError if a commit is gone.
         """
         found: dict[int, datetime] = {}
         for version in range(first, until + 1):
@@ -157,27 +157,27 @@ class DeltaLog:
         return found
 
     def layout(self, version: int) -> TableState:
-        """Return schema and partition columns at a version; of its contents nothing is promised.
+        """Return schema and partition columns at a version; its contents may be incomplete.
 
-        Costs one small file where Delta left a checksum; raises TableError.
+        Reads one small file if Delta wrote a checksum; raises TableError.
         """
         found = self._states.get(version) or self._checksum(version) or self.state(version)
         if not found.schema:
             raise TableError(
                 f"the log of {self.location} holds the schema in a checkpoint only",
-                hint="It takes Spark to read it.",
+                hint="Only Spark can read it.",
             )
         return found
 
     def _committed_at(self, version: int) -> datetime | None:
-        """Return the time within a commit, None for a table that keeps none."""
+        """Return the time in a commit, None if the table keeps none."""
         path = self._path(version)
         (action,) = _parsed(_lines(path)[:1], path)
         stamp = (action.get("commitInfo") or {}).get("inCommitTimestamp")
         return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
 
     def _checksum(self, version: int) -> TableState | None:
-        """Return what the checksum file of a version says, None where there is none."""
+        """Return the checksum file of a version, None if there is none."""
         try:
             text = (self._folder / f"{version:020}.crc").read_text(encoding="utf-8")
             checksum = json.loads(text)
@@ -211,7 +211,7 @@ class DeltaLog:
         return newest + 1, state
 
     def _read_checkpoint(self, files: list[Place]) -> list[Mapping[str, Any]] | None:
-        """Return the actions of a checkpoint, None where there is no reader for its files."""
+        """Return the actions of a checkpoint, None without a reader for its files."""
         if files[0].name.endswith(".json"):
             actions: list[Mapping[str, Any]] = list(_actions(files[0]))
         elif self._checkpoint_reader is None:
@@ -230,14 +230,14 @@ class DeltaLog:
         return actions
 
     def _list(self) -> tuple[set[int], dict[int, list[Place]]]:
-        """Return the versions of the commits, and the files of one whole checkpoint per version."""
+        """Return the versions of the commits, and the files of complete checkpoints by version."""
         commits: set[int] = set()
         parts: dict[tuple[int, str], list[Place]] = {}
         try:
             names = sorted(entry.name for entry in self._folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return commits, {}
-        except OSError as error:  # not knowing whether a table exists is not the same as no table
+        except OSError as error:  # unknown whether a table exists: that is not the same as no table
             raise TableError(f"the log of {self.location} cannot be read: {error}") from error
         for name in names:
             if match := _COMMIT.fullmatch(name):
@@ -291,7 +291,7 @@ def _lines(path: Place) -> list[str]:
 
 
 def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
-    """Return the actions on the lines of a commit; raises TableError unless each is whole."""
+    """Return the actions on the lines of a commit; raises TableError unless each is complete."""
     try:
         actions = [json.loads(line) for line in lines]
     except ValueError:
@@ -314,7 +314,7 @@ def _advance(
     metadata = _metadata(actions)
     if metadata is not None:
         if _is_repartitioned(state, metadata):
-            # All files of before are removed by this very commit.
+            # This commit removes all earlier files.
             state = replace(state, partitions={}, emptied=frozenset())
             actions = [action for action in actions if not action.get("remove")]
         state = with_metadata(state, metadata)
@@ -358,11 +358,11 @@ def _advance(
 def _after(
     before: Contents, bodies: Sequence[tuple[str, Mapping[str, Any]]], *, touched: bool
 ) -> Contents | None:
-    """Return what a partition holds after a commit; None for nothing."""
+    """Return the contents of a partition after a commit; None for nothing."""
     files = _changed(before.files, bodies)
     if files is not None and not files:
         return None
-    # A checkpoint adds files without calling it a change: what they hold is not known.
+    # A checkpoint adds files without `dataChange`: their contents are unknown.
     return Contents(files, before.fingerprint if before.files and not touched else None)
 
 
@@ -377,14 +377,14 @@ def _clusters(actions: Iterable[Mapping[str, Any]]) -> bool:
 
 
 class _Holders:
-    """Which partition each file belongs to, before a commit that says it of none it removes."""
+    """The partition of each file before a commit that removes files without naming partitions."""
 
     def __init__(self, before: Callable[[], TableState], location: str) -> None:
         self._before, self._location = before, location
         self._found: dict[str, Values] | None = None
 
     def of(self, path: str) -> Values | None:
-        """Return the partition of a file, None if it was not there; raises TableError."""
+        """Return the partition of a file, None if it did not exist; raises TableError."""
         state = self._before()
         if self._found is None:
             held = state.partitions.items()
@@ -417,7 +417,7 @@ def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
-    """Whether the table gets other partition columns; a new name is none."""
+    """Whether the table gets other partition columns; renaming does not count."""
     (columns, names), (others, other_names) = map(
         _columns_of, (state, with_metadata(TableState(), metadata))
     )
@@ -431,7 +431,7 @@ def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> Non
         raise TableError(
             f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
             "catalog alone",
-            hint="Use a table whose log lies beside its data.",
+            hint="Use a table whose log is in its folder.",
         )
 
 
@@ -449,7 +449,7 @@ def with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
 
 
 def _type_name(field: Mapping[str, Any]) -> str:
-    """Return the type of a column; that of a CHAR stands beside it, as Spark writes it."""
+    """Return the type of a column; Spark stores CHAR types in its metadata."""
     kind, char = field["type"], str((field.get("metadata") or {}).get(CHAR_TYPE))
     if char.startswith("char"):
         return char
@@ -457,13 +457,13 @@ def _type_name(field: Mapping[str, Any]) -> str:
 
 
 def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[str, ...]]:
-    """Return the partition columns and the names under which the log holds their values."""
+    """Return the partition columns and their names in the log."""
     physical = {name.lower(): written for name, written in physical_names(state).items()}
     return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
 
 
 def physical_names(state: TableState) -> dict[str, str]:
-    """Return the name by which files and log know each column, whatever it is called now."""
+    """Return the physical name of each column in files and log."""
     return {
         field["name"]: (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
         for field in state.schema.get("fields", ())
@@ -519,8 +519,8 @@ def _values(
     names: tuple[str, ...],
     held: _Holders,
 ) -> Values | None:
-    """Return the partition of a file, None for one that was removed and never there."""
-    # A `remove` leaves NULL keys out; some writers let it name its file only, as they may.
+    """Return the partition of a file, None for one that is removed but never existed."""
+    # A `remove` omits NULL keys; some writers only name the file, which is allowed.
     values = body.get("partitionValues")
     if values is None and columns:
         return held.of(body["path"])

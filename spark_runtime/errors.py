@@ -6,9 +6,9 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 
 class RuntimeFailure(BackfillError):
-    """Anything that the runtime itself refuses or fails at; its text ends with the hint.
+    """A failure or refusal of the runtime itself; its text includes the hint.
 
-    `stands` is True where a commit that is not right could not be taken back.
+    `stands` is True if a wrong commit could not be reverted.
     """
 
     stands = False
@@ -18,7 +18,7 @@ class RuntimeFailure(BackfillError):
 
 
 class NothingToRunError(RuntimeFailure):
-    """A run for whose keys it is too early; nothing is wrong."""
+    """A run whose keys are not complete yet; not a failure."""
 
 
 class SparkMissingError(RuntimeFailure, EnvironmentMissingError):
@@ -42,11 +42,11 @@ class EntrypointError(RuntimeFailure):
 
 
 class InputMissingError(RuntimeFailure):
-    """An input that was never written, or no longer holds what the run needs."""
+    """An input that was never written, or no longer has what the run needs."""
 
 
 class InputChangedError(RuntimeFailure):
-    """An input that changed after the run had started, and whose old rows are no more."""
+    """An input that changed after the run started, and whose old rows are gone."""
 
     transient = True
 
@@ -64,7 +64,7 @@ class UnexpectedPartitionError(RuntimeFailure):
 
 
 class UnstampedRowsError(RuntimeFailure, ValueError):
-    """Rows of several keys that do not say which is whose; nothing was written."""
+    """Rows of several keys without a key column; nothing was written."""
 
 
 class SchemaMismatchError(RuntimeFailure):
@@ -84,7 +84,7 @@ class ConstraintError(RuntimeFailure):
 
 
 class WriteConflictError(RuntimeFailure):
-    """Someone else changed partitions of this run meanwhile; the message names the commit."""
+    """Another writer changed partitions of this run meanwhile; the message names the commit."""
 
 
 class TableLockedError(WriteConflictError):
@@ -98,7 +98,7 @@ class StaleAttemptError(RuntimeFailure):
 
 
 class VerificationError(RuntimeFailure):
-    """A commit is not what was planned; it was taken back, unless others had built on it."""
+    """A commit is not as planned; it was reverted, unless others had built on it."""
 
 
 class UndoRefusedError(RuntimeFailure):
@@ -106,7 +106,7 @@ class UndoRefusedError(RuntimeFailure):
 
 
 class EndpointError(RuntimeFailure):
-    """A lineage endpoint that does not take events now; they wait in the outbox."""
+    """A lineage endpoint that does not accept events now; they stay in the outbox."""
 
     transient = True
 
@@ -128,7 +128,7 @@ class Cancelled(Stopped):
 
 
 class Stranded(Cancelled):
-    """Raised to stop a run whose application lost all of its executors; another one may do it."""
+    """Raised to stop a run whose application lost all executors; another one may run it."""
 
     transient = True
 

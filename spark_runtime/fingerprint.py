@@ -1,11 +1,11 @@
-"""Fingerprints of partitions: the same for the same rows, whatever their order or their files.
+"""Fingerprints of partitions: equal for equal rows, in any order and any files.
 
 Per row one 64-bit hash over all columns in the order of their names, and over which of them are
 NULL (Spark's hash skips NULLs); per partition the number of rows and the sums of the hashes'
 halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same,
-except within a VARIANT, where the type and the value of each part count as they are stored.
-Two different contents have the same fingerprint with a probability of about 2 ** -64; against
-someone who looks for such contents the hash is no protection.
+except within a VARIANT, where the type and the value of each part count as they are stored. Two
+different contents have the same fingerprint with a probability of about 2 ** -64; against someone
+who looks for such contents the hash is no protection.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from spark_runtime.session import is_on
 from spark_runtime.state import EMPTY_FINGERPRINT
 from spark_runtime.values import quoted
 
-#: Part of every fingerprint: those of another way to compute them never compare equal.
+#: Part of every fingerprint: those of different algorithms never compare equal.
 ALGORITHM = "lb2"
 ROWS = "__rows"
 SETTING = "spark.lineageBackfill.fingerprints"
 _SUMS = ("__low", "__high")
-#: As many NULL flags as one positive 64-bit number holds.
+#: The number of NULL flags in a positive 64-bit number.
 _FLAGS = 62
 
 
 def is_wanted(spark: SparkSession) -> bool:
-    """Whether the session's setting asks for fingerprints; raises SessionError.
+    """Whether the session's settings enable fingerprints; raises SessionError.
 
-    Without them a write costs no more than Delta's own, and no reader is cut off by it.
+    Without them a write costs no more than Delta's own, but readers always run.
     """
     return is_on(SETTING, spark.conf.get(SETTING, "true") or "")
 
@@ -58,7 +58,7 @@ class Fingerprint:
         """Return the aggregate columns from which `text` makes the fingerprint."""
         row = hashed([(F.col(quoted(field.name)), field.dataType) for field in self._fields])
         halves = (row.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(row, 32))
-        # More rows than a sum can hold have no fingerprint, which is better than an error.
+        # If the sums overflow there is no fingerprint, rather than an error.
         sums = [F.try_sum(half).alias(name) for half, name in zip(halves, _SUMS, strict=True)]
         return [F.count(F.lit(1)).alias(ROWS), *sums]
 
@@ -77,7 +77,7 @@ def hashed(values: Sequence[tuple[Column, DataType]]) -> Column:
     """Return the hash of values of these types; each may be NULL."""
     parts = [part for column, kind in values for part in _parts(column, kind)]
     flags = [column.isNull() for column, _ in parts]
-    # One number tells all that are NULL: a flag before each value would double what is hashed.
+    # One number has all NULL flags: a flag before each value would double the input of the hash.
     masks = [_mask(flags[i : i + _FLAGS]) for i in range(0, len(flags), _FLAGS)]
     return F.xxhash64(*[value for _, values in parts for value in values], *masks)
 
@@ -91,7 +91,7 @@ def _mask(flags: Sequence[Column]) -> Column:
 
 
 def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
-    """Return what may be NULL in a value, and with each what is hashed of it, in plain types."""
+    """Return the nullable parts of a value, each with its hashed values in plain types."""
     if isinstance(kind, T.StructType):
         members = [
             part for f in kind.fields for part in _parts(column.getField(f.name), f.dataType)
@@ -121,8 +121,8 @@ def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
 def _encoded(variant: Column) -> list[Column]:
     """Return the bytes of a VARIANT, in which 1.0 and 1.00, or a date and its text, differ.
 
-    Taken out by its path it is encoded again, so that neither the order in which the members of an
-    object were written counts, nor names that it no longer uses.
+    It is re-encoded by extracting its root path, so that neither the order of an object's members
+    counts nor unused names.
     """
     jvm: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]  # it has columns
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -1,7 +1,7 @@
-"""When each partition of a table changed last, and how it was made.
+"""The last change of each partition of a table, and how it was made.
 
-Of a Delta table its log tells all; of a Parquet table its journal tells what this library wrote,
-and the file system what others did.
+For a Delta table from its log; for a Parquet table from its journal (writes of this library) and
+the file system (writes of others).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One commit, as far as no later one came over its partitions.
+    """One commit, with the partitions that no later commit wrote.
 
-    `version` is None for what others did to the files of a Parquet table: that is none of its
-    versions. `changed` are those whose contents it changed, `made` those that it wrote, also with
-    the same contents or with none. `job` is the job that says that it made them, with the versions
-    of the inputs that it `read`; of another writer's commit neither is known.
+    `version` is None for changes of a Parquet table's files by others, which are not versions.
+    `changed` are the partitions whose contents it changed, `made` those that it wrote, also with
+    equal contents or none. `job` is the job that made them, with the versions of its inputs in
+    `read`; unknown for other writers.
     """
 
     version: int | None
@@ -41,10 +41,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a log tells of each partition: the last commits over it, the oldest first.
+    """The last commits of each partition, oldest first.
 
-    `version` is None where there is no table. `old` are partitions with data whose last commit is
-    no longer in the log, which begins at `since`; without `whole` there may be more of those.
+    `version` is None if there is no table. `old` are partitions with data whose last commit is no
+    longer in the log, which begins at `since`; without `whole` there may be more of them.
     """
 
     location: str
@@ -81,10 +81,10 @@ class History:
 
 
 def history(log: DeltaLog) -> History:
-    """Return what the log tells of each partition; raises TableError where it cannot be read.
+    """Return the history of each partition in the log; raises TableError if it is unreadable.
 
-    The cost grows with the commits that are in the log. Where the first ones have been cleaned up,
-    a checkpoint tells which partitions there were.
+    The cost grows with the commits in the log. If the first ones have been cleaned up, a checkpoint
+    shows which partitions there were.
     """
     newest = log.latest_version()
     if newest is None:
@@ -100,7 +100,7 @@ def history(log: DeltaLog) -> History:
     for found in log.commits(first - 1, newest):
         commit = found
         if commit.repartitioned:
-            # All that was there before is gone; what is there now, the commit itself does not tell.
+            # Everything from before is gone; the commit does not say what there is now.
             known, first = _Known(), 0
             commit = replace(commit, touched=frozenset(log.state(commit.version).partitions))
         known.take(commit)
@@ -118,10 +118,10 @@ def history(log: DeltaLog) -> History:
 
 
 def parquet_history(log: ParquetLog) -> History:
-    """Return what journal and files of a Parquet table tell; raises TableError.
+    """Return the history of a Parquet table from its journal and files; raises TableError.
 
-    A partition whose files are not those of the last write to it, or were there before the first
-    one, was made by others when its files came.
+    If the files of a partition are not those of its last write, or are older than the first one,
+    others made it at the time of its files.
     """
     newest = log.latest_version()
     if newest is None:
@@ -161,7 +161,7 @@ class _Known:
 
     @property
     def made(self) -> dict[Values, Commit]:
-        """The commit that made what each partition holds."""
+        """The commit that made the contents of each partition."""
         return {values: commits[-1] for values, commits in self._made.items() if commits}
 
     def take(self, commit: Commit) -> None:
@@ -180,24 +180,24 @@ class _Known:
             self._contents[values] = fingerprint
             before = self._made.setdefault(values, [])
             if undone:
-                # It holds again what the commit before that one has made.
+                # It has the contents of the commit before that one again.
                 names = [{one.metadata.get("token"), one.version} for one in before]
                 at = next((n for n, name in enumerate(names) if name & undone), len(before))
                 self._undone[commit.version, values] = before[at:]
                 del before[at:]
-                # An undoing that is taken back itself leaves what was there.
+                # An undo that is reverted itself changes nothing.
                 before += self._undone.pop((taken_back, values), [])
             else:
                 before.append(commit)
 
     def forget(self, partitions: Iterable[Values]) -> None:
-        """Take back what is known of partitions that others have changed since."""
+        """Remove partitions that others have changed since."""
         for values in partitions:
             self._made.pop(values, None)
             self._changed.pop(values, None)
 
     def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
-        """Yield the commits that are the last over some partition, the oldest first."""
+        """Yield the commits that are the last of some partition, oldest first."""
         last = self.made
         changed, made = _by_version(self._changed), _by_version(last)
         commits = {one.version: one for one in (*self._changed.values(), *last.values())}

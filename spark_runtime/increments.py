@@ -1,4 +1,4 @@
-"""What is new in an input since the job last ran, by the logs of its tables."""
+"""Finds what is new in an input since the job last ran, from the logs of its tables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
-    """Return the version of an input that this job's last run read; None where it is not known.
+    """Return the version of an input that this job's last run read; None if unknown.
 
-    That run has written every output. One that was undone does not count, nor one that came after
-    it and did not see that it was.
+    That run wrote every output. A run that was undone does not count, nor a later one that did not
+    see the undo.
     """
     versions = []
     created = None if read.version is None else _created(tables.log(read))
@@ -33,7 +33,7 @@ def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
         known = {} if last is None else dict(last.metadata.get("inputs") or ())
         began = None if last is None else last.metadata.get("started_at")
         if created is not None and began is not None and created > datetime.fromisoformat(began):
-            known = {}  # of a table of the same name that was there before
+            known = {}  # of an earlier table with the same name
         versions.append(known.get(str(read.dataset)))
     found = [int(version) for version in versions if version is not None]
     if len(found) < len(outputs):
@@ -43,7 +43,7 @@ def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
 
 
 def changed_since(log: TableLog, after: int, until: int) -> list[Values] | None:
-    """Return the partitions that commits in (after, until] changed; None where it is not known."""
+    """Return the partitions changed by commits in (after, until]; None if unknown."""
     touched: set[Values] = set()
     try:
         if after > until:
@@ -60,7 +60,7 @@ def changed_since(log: TableLog, after: int, until: int) -> list[Values] | None:
 
 
 def _created(log: TableLog) -> datetime | None:
-    """Return when a table was created, None where its log does not tell."""
+    """Return when a table was created, None if its log does not show it."""
     try:
         first = next(log.commits(-1, 0), None)
     except TableError:
@@ -78,7 +78,7 @@ def _last(run: RunSpec, log: TableLog, state: TableState) -> Commit | None:
         (commit,) = log.commits(version - 1, version)
         if commit.metadata.get("job") != str(run.job.name) or is_of(commit, run):
             continue
-        # An undone run leaves its slices new, for every run from before it was undone.
+        # What an undone run read is new again, for runs from before the undo.
         if not any(first <= version < last for first, last in undone):
             return commit
     return None

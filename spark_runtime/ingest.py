@@ -1,7 +1,7 @@
-"""Ingestion that heals itself: read on from the newest row that arrived, however long ago that was.
+"""Self-healing ingestion: continue from the newest row that arrived, however old it is.
 
-A watermark finds what is new, and never notices that an old slice was written again. Such a job is
-declared to append or to merge, and a fixed slice is read again by naming its keys.
+A watermark finds new rows, but not that an old slice was rewritten. Declare such a job with mode
+append or merge, and re-read a fixed slice by naming its keys.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def infer_watermark(
     days: int = 7,
     now: datetime,
 ) -> datetime | None:
-    """Return the greatest value of a column in the partitions of the last days, None for none.
+    """Return the greatest value of a column in the partitions of the last days, or None.
 
     `partition` is the DATE column, or the STRING column of `2024-06-15`, that the table is
     partitioned by; None for a table without one, which is looked at whole. Several days are looked
     at, not the newest partition alone: after a failure or a backfill the newest row may lie in an
     older one. Rows at the watermark itself may be missing some that arrived in the same instant:
-    read on from it with `>=`, and keep the latest by key.
-    `table` None, a table that does not exist, means a first run.
+    read on from it with `>=`, and keep the latest by key. `table` None, a table that does not
+    exist, means a first run.
     """
     if table is None:
         _log.warning("there is no table yet: everything is read")
@@ -89,7 +89,7 @@ def latest_by_key(
     newest_by: str | Column | Sequence[str | Column],
     null_keys: Literal["keep", "fail", "drop"] = "keep",
 ) -> DataFrame:
-    """Return one row of each key: the one with the greatest `newest_by`.
+    """Return one row per key: the one with the greatest `newest_by`.
 
     Values are compared in the order of their type (a text that holds numbers as text: cast it);
     where the first of several are equal or both NULL, by the next, and NULL is older than any
@@ -127,7 +127,7 @@ def surrogate_key(*columns: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Rows in the shape of a table, and what had to be done for that."""
+    """Rows in the shape of a table, and the changes that this needed."""
 
     frame: DataFrame
     new: tuple[str, ...] = ()

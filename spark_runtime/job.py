@@ -30,7 +30,7 @@ _ATTRIBUTE = "__lineage_backfill_job__"
 
 
 class Job(Protocol):
-    """What an entrypoint names: a decorated function, a query or a script."""
+    """The target of an entrypoint: a decorated function, a query or a script."""
 
     @property
     def reads(self) -> Sequence[Read]:
@@ -42,25 +42,25 @@ class Job(Protocol):
 
     @property
     def calendar(self) -> Calendar | Sequence[Dimension] | None:
-        """The calendar of its runs, where that is not the one of its outputs."""
+        """The calendar of its runs, if it differs from that of its outputs."""
 
     @property
     def batch(self) -> Batch:
         """Whether it computes several keys at once ("range") or one by one ("key")."""
 
     def run(self, context: RunContext) -> None:
-        """Read, compute and write as the run spec says."""
+        """Read, compute and write according to the run spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefinition:
-    """A job as its function declares it.
+    """A job declared by its function.
 
     `inputs` maps parameter names to what they read, `batch` says whether several keys may be
     computed at once ("range") or only one by one ("key"), `checks` guard its outputs before they
-    are published, and columns in `ignore` do not count when contents are compared. Outputs
-    of mode "merge" are merged by the columns `merge_on`; of two rows with one key the one with the
-    greatest `newest_by` (the first of several that differs) stays.
+    are published, and columns in `ignore` do not count when contents are compared. Outputs of mode
+    "merge" are merged by the columns `merge_on`: of two rows with the same key, the one with the
+    greater `newest_by` is kept (compared in the order of these columns).
     """
 
     function: Callable[..., Any]
@@ -152,7 +152,7 @@ def job(
     merge_on: Sequence[str] = (),
     newest_by: str | Sequence[str] | None = None,
 ) -> Callable[[F], F]:
-    """Declare a function as a job; the function itself stays as it is.
+    """Declare a function as a job; the function itself is unchanged.
 
     `inputs` maps its parameters to datasets: by name (bare, or `namespace:name`) where the project
     file declares them, else as a `Dataset`, with `window`, `offset` or `all_partitions` around it
@@ -220,7 +220,7 @@ def load_function(entrypoint: str) -> Callable[..., Any]:
 def load_job(entrypoint: str) -> Job:
     """Return the job that an entrypoint names: `module:function`, `path/job.py` or `path/job.sql`.
 
-    A file is looked for where modules are. Raises EntrypointError, DeclarationError.
+    Files are searched for like modules. Raises EntrypointError, DeclarationError.
     """
     if entrypoint.endswith(".py"):
         return Script(_find(entrypoint))

@@ -1,7 +1,7 @@
-"""Tells lineage what a run reads and writes: START and one last event, each of them complete.
+"""Emits the lineage of a run: START and one final event, both complete.
 
-Events are OpenLineage's. They go to a file of the outbox (one line each) and, where an address is
-given, from there over HTTP: no run waits for that long, none fails by it, and no event is lost.
+Events are written to a file of the outbox (one line each) and, if an address is given, sent from
+there over HTTP. No run waits long for that or fails because of it, and no event is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FILE = f"{time.time_ns()}-{os.getpid()}.ndjson"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSeen:
-    """An input as the run reads it; `state` None means that it does not exist."""
+    """An input as the run reads it; `state` is None if it does not exist."""
 
     spec: InputSpec
     state: TableState | None
@@ -50,9 +50,9 @@ class InputSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSeen:
-    """An output as the run finds or leaves it; `result` is there once it is written.
+    """An output before or after the run; `result` is set once it is written.
 
-    `columns` is the lineage of its columns, None where it is not known in full.
+    `columns` is its column lineage, None if it is incomplete.
     """
 
     spec: OutputSpec
@@ -62,32 +62,32 @@ class OutputSeen:
 
 
 class Emitter:
-    """Emits the events of one run; whatever goes wrong is logged and nothing more."""
+    """Emits the events of one run; errors are only logged."""
 
     def __init__(self, run: RunSpec, started_at: datetime) -> None:
         self._run = run
-        self.batch: str | None = None  # how the job batches its keys; the run spec wins
+        self.batch: str | None = None  # how the job batches its keys; the run spec takes precedence
         identity = f"{run.backfill_id}/{run.run_id}/{run.attempt}/{run.token}"
         self._id = str(_run_uuid(started_at, identity))
 
     def start(self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen]) -> None:
-        """Say that the run has started."""
+        """Emit that the run has started."""
         self._emit("START", inputs, outputs, None)
 
     def complete(self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen]) -> None:
-        """Say that the run has succeeded."""
+        """Emit that the run has succeeded."""
         self._emit("COMPLETE", inputs, outputs, None)
 
     def fail(
         self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen], message: str
     ) -> None:
-        """Say that the run has failed, and why."""
+        """Emit that the run has failed, and why."""
         self._emit("FAIL", inputs, outputs, message)
 
     def abort(
         self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen], message: str
     ) -> None:
-        """Say that the run was stopped, and by what."""
+        """Emit that the run was stopped, and by what."""
         self._emit("ABORT", inputs, outputs, message)
 
     def _emit(
@@ -210,7 +210,7 @@ def _column_lineage(seen: OutputSeen) -> dict[str, Any]:
     names = {name.lower(): name for name in seen.columns.fields}
     table = [field["name"] for field in seen.state.schema.get("fields", ())]
     if any(name.lower() not in names and name != KEY_COLUMN for name in table):
-        return {}  # the table makes columns of its own
+        return {}  # the table generates columns itself
 
     def inputs(origins: Iterable[Origin], kind: str) -> list[lineage.InputField]:
         return [
@@ -234,9 +234,9 @@ def _condition(
     partitions: Sequence[Partition],
     found: Iterable[Member | PartitionResult] | None,
 ) -> Any:
-    """Return which partitions these are, None where they are not told apart.
+    """Return a condition for these partitions, None if they cannot be distinguished.
 
-    `found` tells which ones fit where a column is left open, None where that is not known.
+    `found` are the matching partitions if a column is open, None if unknown.
     """
     from openlineage.client.facet_v2 import base_subset_dataset as subset
 

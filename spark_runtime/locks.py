@@ -1,4 +1,4 @@
-"""Locks on tables: processes and threads of this library that write to one table take turns."""
+"""Locks on tables, for processes and threads of this library that write to the same one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import TextIO
 from spark_runtime.errors import TableLockedError
 from spark_runtime.places import Place
 
-#: Beside the data, where neither readers nor VACUUM look.
+#: The lock's folder in the table, which readers and VACUUM ignore.
 LOCK_FILE = ".lineage-backfill.lock"
-#: How long a lock is waited for, in seconds: longer than most writes take.
+#: How long to wait for a lock, in seconds: longer than most writes take.
 LIMIT = 3600.0
 TIMEOUT_SETTING = "spark.lineageBackfill.lockTimeout"
-#: How long is waited silently, in seconds; afterwards a warning names the holder as often again.
+#: How long to wait silently, in seconds; then a warning with the holder, repeated.
 QUIET = 30.0
 _PAUSE = 0.02
 
@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def locked(path: Path, *, limit: float = LIMIT) -> Iterator[None]:
-    """Hold a lock that every process and thread of this library waits for.
+    """Hold a lock that excludes all other processes and threads of this library.
 
-    Raises OSError where files cannot be locked, and TableLockedError, which names the holder,
-    after `limit` seconds.
+    Raises OSError if files cannot be locked, and TableLockedError with the holder after `limit`
+    seconds.
     """
     with path.open("a+", encoding="utf-8") as lock:
         _acquire(lock, path, limit)
@@ -48,11 +48,11 @@ def locked(path: Path, *, limit: float = LIMIT) -> Iterator[None]:
 
 @contextmanager
 def exclusively(root: Place, *, limit: float = LIMIT) -> Iterator[None]:
-    """Let no other process of this library commit to the table meanwhile.
+    """Prevent commits to the table by other processes of this library.
 
-    On a local disk two processes may otherwise rename their commits onto the same version, and
-    the first one's is lost. Where files cannot be locked, commits are the store's own business.
-    Raises TableLockedError after `limit` seconds.
+    Otherwise two processes on a local disk may rename their commits to the same version, and lose
+    the first one. If files cannot be locked, the store itself handles concurrent commits. Raises
+    TableLockedError after `limit` seconds.
     """
     with contextlib.ExitStack() as stack:
         if isinstance(root, Path):
@@ -90,7 +90,7 @@ def _holder(path: Path) -> str:
 
 
 def _note(lock: TextIO, holder: str) -> None:
-    # A disk without space for the name is no reason to go without the lock.
+    # The lock is held even if the disk has no space for the holder's name.
     with contextlib.suppress(OSError):
         lock.seek(0)
         lock.truncate()

@@ -1,4 +1,4 @@
-"""Rows by their key: the newest of each, and what a table holds once they are merged into it.
+"""Rows by key: the newest of each, and the contents of a table after a merge.
 
 Keys compare as in SQL: a NULL equals nothing, so rows with a NULL in their key are not one row. Of
 two rows with the same key the newer one counts: by the columns of `newest_by`, each in the order of
@@ -22,26 +22,26 @@ from spark_runtime.errors import EntrypointError
 from spark_runtime.fingerprint import hashed
 from spark_runtime.values import quoted, unused
 
-#: What a statement calls the rows of the table, and those that are merged into it.
+#: The aliases of the table's rows and of the rows to merge in statements.
 HELD, NEW = "held", "new"
 _UNORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The columns that identify a row, and those that tell which of two is newer."""
+    """The columns that identify a row, and those that decide which of two is newer."""
 
     on: tuple[str, ...]
     newest_by: tuple[str, ...] = ()
 
     @property
     def condition(self) -> str:
-        """SQL that is true where a row of the table has the key of a new one."""
+        """SQL that is true if a row of the table has the key of a new row."""
         return " AND ".join(f"{HELD}.{name} = {NEW}.{name}" for name in map(quoted, self.on))
 
     @property
     def replaces(self) -> str:
-        """SQL that is true where a new row is at least as new as the one with its key."""
+        """SQL that is true if a new row is at least as new as the one with its key."""
         if not self.newest_by:
             return "true"
         # Structs compare column by column, NULL before any value.
@@ -56,9 +56,9 @@ class Match:
         return newest_of_each(frame, self.on, [F.col(quoted(name)) for name in self.newest_by])
 
     def merged(self, held: DataFrame, new: DataFrame) -> DataFrame:
-        """Return what a table holds once the newest rows are merged into it, as MERGE does it.
+        """Return the contents of a table after a MERGE of the newest rows.
 
-        A column that only the new rows have is NULL in those held; one that only the table has is
+        A column that only the new rows have is NULL in the others; one that only the table has is
         left out.
         """
         known = {name.lower() for name in held.columns}
@@ -80,7 +80,7 @@ class Match:
 
 
 def match_of(schema: StructType, merge_on: Sequence[str], newest_by: Sequence[str]) -> Match:
-    """Return the match by columns of this schema; raises EntrypointError where they do not fit."""
+    """Return the match by columns of this schema; raises EntrypointError if they do not fit."""
     if not merge_on:
         raise EntrypointError(
             "the output is written by merge, and its job names no key",
@@ -93,7 +93,7 @@ def match_of(schema: StructType, merge_on: Sequence[str], newest_by: Sequence[st
 
 
 def ordered_columns(schema: StructType, names: Iterable[str], argument: str) -> tuple[str, ...]:
-    """Return columns by their names in the schema; raises EntrypointError for unfit ones."""
+    """Return columns by their names in the schema; raises EntrypointError for unknown ones."""
     known = {field.name.lower(): field for field in schema}
     found = []
     for name in names:
@@ -116,8 +116,8 @@ def ordered_columns(schema: StructType, names: Iterable[str], argument: str) -> 
 def newest_of_each(frame: DataFrame, keys: Sequence[str], newest_by: Sequence[Column]) -> DataFrame:
     """Return the newest row of each key, and every row with a NULL in its key.
 
-    Of rows that are equally new it is always the same one: that with the greatest value in the
-    first of the other columns in which they differ.
+    Among equally new rows the choice is deterministic: the greatest value in the first of the other
+    columns in which they differ.
     """
     rest = [field for field in frame.schema if field.name not in keys]
     ties = [

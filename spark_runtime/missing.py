@@ -1,4 +1,4 @@
-"""Which partitions that a run needs of its inputs were never written, by their tables' logs."""
+"""Finds required input partitions that were never written, from their tables' logs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spark_runtime.values import Values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What a run needs of one input and does not find, by places among `needed`.
+    """The missing partitions of one input, by their positions in `needed`.
 
-    `never` were never written; of `unknown` the log does not go back far enough to tell. A table
-    that is read whole is one key, `*`.
+    `never` were never written; for `unknown` the log does not go back far enough. A table that is
+    read whole is one key, `*`.
     """
 
     spec: InputSpec
@@ -28,11 +28,11 @@ class Missing:
     unknown: frozenset[int] = frozenset()
 
     def keys(self, places: Collection[int]) -> tuple[Key, ...]:
-        """Return the keys at these places."""
+        """Return the keys at these positions."""
         return tuple(self.needed[place] for place in sorted(places))
 
     def problem(self, run_keys: Sequence[RunKey]) -> InputMissingError | None:
-        """Return why the run must not go on, None if it may."""
+        """Return why the run must not continue, None if it may."""
         spec = self.spec
         if spec.on_missing == "read" or not self.never:
             return None
@@ -60,7 +60,7 @@ class Missing:
         )
 
     def warnings(self) -> Iterator[str]:
-        """Yield what to tell of a run that goes on."""
+        """Yield the warnings of a run that continues."""
         if self.never and self.spec.on_missing != "read":
             yield (
                 f"partitions of {self.spec.dataset} were never written, and are read as empty: "
@@ -76,7 +76,7 @@ class Missing:
         return some([str(key) for key in self.keys(places)])
 
     def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
-        """Yield the run keys whose inputs were never written, and those inputs."""
+        """Yield the run keys whose inputs were never written, with those inputs."""
         if self.spec.needs is None:
             if len(self.never) == len(self.needed):
                 yield some([str(one.key) for one in run_keys]) or EVERY, self.never
@@ -88,7 +88,7 @@ class Missing:
 
 
 def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
-    """Return what is missing of an input; `log` is None where there is no table."""
+    """Return what is missing of an input; `log` is None if there is no table."""
     needed = spec.partitions if spec.partitions is not None else spec.required
     keys = (EVERY,) if needed is None else tuple(one.key for one in needed)
     everything = frozenset(range(len(keys)))
@@ -108,7 +108,7 @@ def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
 def _lacking(
     state: TableState, spec: InputSpec, needed: Sequence[Partition], written: Iterable[Values]
 ) -> Iterator[int]:
-    """Yield the places of the partitions that were not written."""
+    """Yield the positions of the partitions that were not written."""
     scope = Scope.of(state, spec, needed)
     covered = scope.fitted(written)
     place = {one.key: number for number, one in enumerate(needed)}

@@ -1,8 +1,8 @@
-"""The outbox: every lineage event is in a file before it is sent, so that none is lost.
+"""The outbox: every lineage event is written to a file before it is sent, so none is lost.
 
-Beside each file stands how much of it was sent to each address. A later driver there sends what is
-missing, in order. Where no answer came for an event, a Marquez is asked whether it has taken it; an
-event that it still works on then, and one whose address tells nothing of its events, comes twice.
+Next to each file is a record of how much was sent to each address. A later driver sends the rest,
+in order. If there was no answer for an event, Marquez is asked whether it has it; an event that it
+is still processing, or one sent to another kind of service, may arrive twice.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.locks import locked
 from spark_runtime.spec import write_atomically
 
-#: Seconds that a run waits at its end for its events to leave by HTTP.
+#: Seconds that a run waits at its end for its events to be sent.
 GRACE = 0.5
 #: Seconds to connect, and to wait for an answer.
 TIMEOUT = (0.5, 2.0)
-#: Seconds without further attempts after one that failed.
+#: Seconds without attempts after a failed one.
 PAUSE = 30.0
-#: The first of these variables that is set holds a key that is sent along; files never hold it.
+#: The first of these variables that is set holds the API key; it is never stored in files.
 KEY_VARIABLES = ("LINEAGE_BACKFILL_LINEAGE_API_KEY", "OPENLINEAGE_API_KEY")
 
-#: Answers that say that this event will never be taken.
+#: Statuses of an event that will never be accepted.
 _REFUSALS = (400, 413, 422)
 
-#: Before an address in what stands beside a file: where an event begins whose answer is unknown.
+#: Prefix of an address in the record: the position of an event without an answer.
 _DOUBTED = "no answer "
 _SECOND = timedelta(seconds=1)
-#: So many events of two seconds are looked through for one of them.
+#: How many events within two seconds are searched for one.
 _LOOKED_AT = 1_000
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How many events were sent now, refused by the endpoint for good, and sent before."""
+    """The number of events sent now, refused for good by the endpoint, and sent before."""
 
     now: int = 0
     refused: int = 0
@@ -59,32 +59,34 @@ class Sent:
 
 
 class _AnsweredError(EndpointError):
-    """An answer by which an event was not taken."""
+    """An answer that did not accept an event."""
 
 
 def append(file: Path, line: str) -> None:
-    """Add one event to a file, in one write: lines of several processes never mix."""
+    """Append one event to a file in one write: lines of several processes never mix."""
     file.parent.mkdir(parents=True, exist_ok=True)
     data = f"{line}\n".encode()
     with file.open("ab", buffering=0) as stream:
         before = stream.tell()
-        if stream.write(data) != len(data):  # the disk is full: no later event goes on in this line
+        if stream.write(data) != len(
+            data
+        ):  # the disk is full: later events must not continue this line
             stream.truncate(before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
 
 def default_folder() -> Path:
-    """Return the outbox of runs that were told an address and no folder."""
+    """Return the outbox of runs with an address but no folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return Path(state or Path.home() / ".local" / "state") / "lineage-backfill" / "lineage"
 
 
 def replay(folder: Path, url: str) -> Sent:
-    """Send what an address has not had yet of all events in an outbox; raises EndpointError.
+    """Send all events in an outbox that an address does not have yet; raises EndpointError.
 
-    Doing it again sends nothing. Where no answer came for an event, the address is asked for it,
-    and is sent it again if it does not show it. An event that the endpoint refuses for good is
-    passed over, and stays in its file.
+    Doing it again sends nothing. If there was no answer for an event, the address is asked for it,
+    and gets it again if it does not show it. An event that the endpoint refuses for good is
+    skipped, and stays in its file.
     """
     sent = Sent()
     for file in sorted(folder.glob("*.ndjson")):
@@ -93,7 +95,7 @@ def replay(folder: Path, url: str) -> Sent:
 
 
 def deliver(file: Path, url: str) -> Sent:
-    """Send what an address has not had yet of one file, in order; raises EndpointError."""
+    """Send the missing events of one file to an address, in order; raises EndpointError."""
     url = url.rstrip("/")
     with _alone(file), file.open("rb") as stream:
         told = _told(file)
@@ -102,7 +104,7 @@ def deliver(file: Path, url: str) -> Sent:
         now = refused = 0
         for line in stream:
             if not line.endswith(b"\n"):
-                break  # someone writes it just now
+                break  # a process is writing it now
             if told.get(_DOUBTED + url) == done and _has_taken(url, line):
                 before += 1
             elif _post_marked(file, told, url, line, done):
@@ -116,7 +118,7 @@ def deliver(file: Path, url: str) -> Sent:
 
 
 def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, done: int) -> bool:
-    """Send one event, marked as sent without an answer until one has come, whatever happens."""
+    """Send one event; it is marked as without an answer until one arrives."""
     write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: done}))
     try:
         return _post(url, line)
@@ -127,7 +129,7 @@ def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, done: 
 
 
 class Sender:
-    """Sends a file's events to one address from a thread that is not waited for long."""
+    """Sends a file's events to one address in a thread."""
 
     def __init__(self, file: Path, url: str) -> None:
         self._file, self._url = file, url
@@ -137,7 +139,7 @@ class Sender:
         threading.Thread(target=self._work, name="lineage", daemon=True).start()
 
     def send(self, *, last: bool) -> None:
-        """Ask for all events so far to be sent; wait for the last one of a run, but not long."""
+        """Request that all events so far be sent; wait briefly for the last one of a run."""
         with self._wanted:
             self._asked += 1
             asked = self._asked
@@ -184,9 +186,9 @@ def _post(url: str, line: bytes) -> bool:
 
 
 def _has_taken(url: str, line: bytes) -> bool:
-    """Return whether a Marquez shows an event; False where that cannot be told.
+    """Return whether Marquez shows an event; False if unknown.
 
-    Raises EndpointError where nothing answers.
+    Raises EndpointError if there is no answer.
     """
     import requests
 
@@ -206,7 +208,7 @@ def _has_taken(url: str, line: bytes) -> bool:
         return False
     except requests.RequestException as error:
         raise EndpointError(f"{url} cannot be reached: {type(error).__name__}") from error
-    except (ValueError, LookupError, TypeError):  # not as Marquez shows its events, or writes times
+    except (ValueError, LookupError, TypeError):  # not Marquez's form of events or times
         return False
 
 
@@ -229,13 +231,13 @@ def _told(file: Path) -> dict[str, int]:
 
 
 def _mark(file: Path) -> Path:
-    # Hidden: readers of the folder as lineage skip it.
+    # Hidden, so that readers of the folder as lineage skip it.
     return file.with_name(f".{file.name}.sent")
 
 
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """Let no other process send the same events meanwhile; where files can be locked, that is."""
+    """Prevent other processes from sending the same events, if files can be locked."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(locked(file.with_name(f".{file.name}.lock")))

@@ -1,4 +1,4 @@
-"""What became of one output, by the log of its table."""
+"""The outcome of one output, from the log of its table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from spark_runtime.state import Commit, Since, TableLog, TableState
 def is_as_planned(
     ours: Commit, log: TableLog, scope: Scope, output: OutputSpec, run: RunSpec
 ) -> bool:
-    """Whether a commit of a run did what it was to do, by the log alone, whenever one looks.
+    """Whether a commit of a run is as planned, from the log alone, at any time.
 
-    It touched only the scope, holds the rows that were counted, and followed on no foreign change
-    of the scope since the run had started.
+    It touched only the scope, has the counted rows, and no other writer changed the scope between
+    the start of the run and the commit.
     """
     after = log.state(ours.version)
     counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
@@ -34,10 +34,10 @@ def output_result(
     after: TableState,
     drift: tuple[str, ...] = (),
 ) -> OutputResult:
-    """Return the partitions of the scope as they were and as they are, with their keys.
+    """Return the partitions of the scope before and after, with their keys.
 
-    `after` is `before` where nothing was done. Of those that fit an open pattern, only the ones
-    that were touched in between are told.
+    `after` is `before` if nothing was done. Of partitions that match an open pattern, only those
+    touched in between are included.
     """
     commits = [] if after is before else list(log.commits(before.version, after.version))
     touched = [values for commit in commits for values in commit.touched]

@@ -1,4 +1,4 @@
-"""What a process prints, kept apart by the threads that print it."""
+"""Separates the output of a process by thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class ByThread:
-    """A stream whose text goes to a file of the thread that writes it, or to a shared stream."""
+    """A stream that writes to a file of the current thread, or to a shared stream."""
 
     def __init__(self, shared: TextIO) -> None:
         self._shared = shared
@@ -23,7 +23,7 @@ class ByThread:
         return self._stream.write(text)
 
     def flush(self) -> None:
-        """Flush what this thread writes to."""
+        """Flush the stream of this thread."""
         self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -36,7 +36,7 @@ class ByThread:
 
     @contextmanager
     def into(self, file: TextIO) -> Iterator[None]:
-        """Let what this thread writes go into a file meanwhile."""
+        """Write the output of this thread to a file in this block."""
         self._own.file = file
         try:
             yield
@@ -46,16 +46,16 @@ class ByThread:
 
 @contextmanager
 def by_thread() -> Iterator[None]:
-    """Let `own_log` work in this process meanwhile."""
+    """Enable `own_log` in this process in this block."""
     with redirect_stdout(ByThread(sys.stdout)), redirect_stderr(ByThread(sys.stderr)):
         yield
 
 
 @contextmanager
 def own_log(path: Path) -> Iterator[None]:
-    """Let what this thread prints go into a file, which only its owner may read.
+    """Write the output of this thread to a file that only its owner may read.
 
-    Threads that it starts, other processes and the JVM still print to the process's own streams.
+    Threads that it starts, other processes and the JVM still use the process's own streams.
     """
     out, err = sys.stdout, sys.stderr
     assert isinstance(out, ByThread), "within by_thread"

@@ -1,7 +1,7 @@
 """Writes and reads Parquet tables: rows are staged, checked, then swapped in by partition.
 
-What Spark offers instead loses data: a static overwrite deletes the table first, a dynamic one
-leaves alone what came out empty, and both are half done when they are killed.
+Spark's own overwrite loses data: the static one deletes the table first, the dynamic one keeps
+partitions that came out empty, and both leave half of the work when they are killed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DAYS_SETTING = "spark.lineageBackfill.trashDays"
 def create(
     spark: SparkSession, log: ParquetLog, schema: StructType, columns: Sequence[str]
 ) -> None:
-    """Record the table's schema: that of its files where there are some, else that of the rows.
+    """Record the table's schema: that of its files, if any, else that of the rows.
 
-    Partition columns have the types that the rows give them; their texts stand in folder names.
+    Partition columns have the types of the rows; folder names contain their texts.
     """
     ours = {field.name.lower(): field for field in schema}
     names = log.column_names() or tuple(ours[column.lower()].name for column in columns)
@@ -80,9 +80,9 @@ class ParquetStorage:
             yield _read(self._spark, rows.schema, folder, arrived.values())
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
-        """Return the rows of these partitions (None: all), if they are as they were at `version`.
+        """Return the rows of these partitions (None: all), if they are unchanged since `version`.
 
-        The files are chosen now: a later write makes the read fail, and never mixes old and new.
+        The files are listed now: a later write makes the read fail, and never mixes old and new.
         Raises InputChangedError.
         """
         while True:
@@ -105,7 +105,7 @@ class ParquetStorage:
                 return frame
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Exchange the staged partitions with those that readers see: all of them, or none."""
+        """Swap the staged partitions with the visible ones: all or none."""
         assert self._staging is not None, "rows are staged before they are published"
 
         def make(record: Record, now: Now, arrived: Listing) -> Record:
@@ -133,12 +133,12 @@ class ParquetStorage:
         self.log.fence(transaction)
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Exchange partitions with what commits replaced; raises UndoRefusedError if it is gone."""
+        """Swap partitions with what commits replaced; raises UndoRefusedError if that is gone."""
         self.log.undo([commit.version for commit in commits], transaction)
 
 
 def _left(publication: Publication, values: Values) -> Held:
-    """Return how many rows a partition holds afterwards, and their fingerprint."""
+    """Return the number of rows in a partition afterwards, and their fingerprint."""
     assert publication.written is not None, (
         "rows of Parquet tables are counted where they are staged"
     )
@@ -152,18 +152,18 @@ def _left(publication: Publication, values: Values) -> Held:
 def _read(
     spark: SparkSession, schema: StructType, root: Path, partitions: Collection[Folders]
 ) -> DataFrame:
-    """Read partitions; the types of all columns are given, none is guessed from a folder's name."""
+    """Read partitions; all column types are given, none is inferred from folder names."""
     folders = [_url(root / name) for folders in partitions for name in folders]
     if not folders:
         return no_rows(spark, schema)
     reader = spark.read.schema(schema).option("basePath", _url(root))
-    # A value may hold characters that a path pattern is made of.
+    # A value may contain characters of path patterns.
     frame = reader.option("__globPaths__", "false").parquet(*folders)
     return frame.select(*[f"`{field.name.replace('`', '``')}`" for field in schema])
 
 
 def _inferred(spark: SparkSession, log: ParquetLog) -> StructType:
-    """Return the schema of all files together; partition columns are texts."""
+    """Return the combined schema of all files; partition columns are strings."""
     reader = spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
     return reader.parquet(_url(log.root)).schema
 
@@ -173,5 +173,5 @@ def _url(path: Path) -> str:
     return f"file:{path.absolute()}"
 
 
-#: What the table of formats knows it by.
+#: Its entry in the table of formats.
 storage = ParquetStorage

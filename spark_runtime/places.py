@@ -1,6 +1,6 @@
-"""Where the log of a table lies: on this machine, or where a session's Hadoop file systems reach.
+"""The place of a table's log: on this machine, or on a Hadoop file system of a session.
 
-Only Spark knows how a store is reached and with which rights; it is asked for each file.
+Only Spark knows how to access a store; each file is read through it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What tells a file from one in its place: its number (or size) and its time in ns."""
+    """Identifies a file version: inode number (or size) and time in ns."""
 
     st_ino: int
     st_mtime_ns: int
 
 
 class HadoopPlace:
-    """A place on a file system that a session's Hadoop knows, named by its URL."""
+    """A path on a Hadoop file system of a session, given by its URL."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._spark = spark
@@ -44,11 +44,11 @@ class HadoopPlace:
         return HadoopPlace(self._spark, f"{self._url.rstrip('/')}/{name}")
 
     def exists(self) -> bool:
-        """Whether there is something; raises OSError."""
+        """Whether it exists; raises OSError."""
         return bool(self._ask(lambda system, path: system.exists(path)))
 
     def iterdir(self) -> list[HadoopPlace]:
-        """Return what a folder holds; raises OSError."""
+        """Return the entries of a folder; raises OSError."""
         found = self._ask(lambda system, path: system.listStatus(path))
         return [self / one.getPath().getName() for one in found]
 
@@ -65,7 +65,7 @@ class HadoopPlace:
         return str(self._ask(read))
 
     def stat(self) -> Stat:
-        """Return what is known of a file; raises OSError."""
+        """Return the status of a file; raises OSError."""
         found = self._ask(lambda system, path: system.getFileStatus(path))
         return Stat(found.getLen(), found.getModificationTime() * 1_000_000)
 
@@ -92,7 +92,7 @@ Place = Path | HadoopPlace
 
 
 def mark(file: Place) -> tuple[int, int] | None:
-    """Return what tells a file from one that came in its place, None if there is none."""
+    """Return the id of a file version, None if the file does not exist."""
     try:
         stat = file.stat()
     except OSError:
@@ -101,9 +101,9 @@ def mark(file: Place) -> tuple[int, int] | None:
 
 
 def place(location: str, spark: SparkSession | None) -> Place:
-    """Return where a location is; raises TableError for one that takes Spark where there is none.
+    """Return the place of a location; raises TableError if it needs Spark and there is none.
 
-    The session may be any: its settings say how a store is reached.
+    Any session will do: its settings give access to the store.
     """
     if spark is not None and is_remote(location):
         return HadoopPlace(spark, location)
@@ -111,7 +111,7 @@ def place(location: str, spark: SparkSession | None) -> Place:
 
 
 def local_path(location: str) -> Path:
-    """Return the path that a location names; raises TableError unless it is a local one."""
+    """Return the path of a location; raises TableError unless it is local."""
     if is_remote(location):
         raise TableError(
             f"{location} is not on a local or mounted file system",

@@ -1,14 +1,11 @@
 """Jobs that are a file of SQL: one query, whose result is the job's output.
 
-    --@ inputs = { orders = "orders" }
-    --@ output = "orders_daily"
-    --@ batch = "range"
-    SELECT day, count(*) AS orders FROM orders GROUP BY day
+--@ inputs = { orders = "orders" } --@ output = "orders_daily" --@ batch = "range" SELECT day,
+count(*) AS orders FROM orders GROUP BY day
 
-What stands behind `--@` is TOML and says what `@job` says; it may be left out where the project
-file declares the edges of the job. An input is a view of the name that it is given here, else of
-its own. The query may ask for `:backfill_key`, for the instants `:start` and `:end`, and for the
-run's parameters by their names.
+The text after `--@` is TOML with the arguments of `@job`; it may be omitted if the project file
+declares the job's edges. An input is a view with the name given here, else with its own name. The
+query may use `:backfill_key`, the instants `:start` and `:end`, and the run's parameters by name.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _MARK = "--@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A job that is one query; `inputs` maps views to what they hold, None to all of the run's."""
+    """A job that is one query; `inputs` maps views to inputs; None: all inputs of the run."""
 
     path: Path
     text: str
@@ -55,7 +52,7 @@ class Query:
         return tuple((self.inputs or {}).values())
 
     def run(self, context: RunContext) -> None:
-        """Run the query and write its result; raises EntrypointError where it is no query."""
+        """Run the query and write its result; raises EntrypointError if it is not a query."""
         with _views(context.spark, self._frames(context)):
             frame = self._result(context)
         context.write(frame, **self.options)
@@ -77,24 +74,24 @@ class Query:
         from pyspark.errors import ParseException
 
         try:
-            # As a subquery it can be nothing that changes anything.
+            # A subquery cannot change anything.
             query = f"SELECT * FROM (\n{self.text}\n)"  # noqa: S608 (the project's own text)
             return context.spark.sql(query, args=_arguments(context) or None)
         except ParseException as error:
             raise EntrypointError(
-                f"{self.path.name} is not one query: {str(error).strip()}",
+                f"{self.path.name} is not a single query: {str(error).strip()}",
                 hint="A file of SQL holds one SELECT, without a semicolon at its end.",
             ) from error
 
 
 def load_query(path: Path) -> Query:
-    """Return the job that a file of SQL is; raises ConfigError where its head is wrong."""
+    """Return the job in a SQL file; raises ConfigError for an invalid header."""
     lines = path.read_text(encoding="utf-8").splitlines()
     head = "\n".join(line.strip().removeprefix(_MARK) for line in lines if _is_head(line))
     try:
         table = Table(tomllib.loads(head), f"the lines {_MARK} of {path.name}")
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the lines {_MARK} of {path.name} are no TOML: {error}") from error
+        raise ConfigError(f"the lines {_MARK} of {path.name} are not TOML: {error}") from error
     inputs = None
     if "inputs" in table:
         inputs = {view: _read(table, view, one) for view, one in table.mapping("inputs").items()}
@@ -152,7 +149,7 @@ def _arguments(context: RunContext) -> dict[str, Any]:
 
 @contextmanager
 def _views(spark: SparkSession, frames: Mapping[str, DataFrame | None]) -> Iterator[None]:
-    """Let SQL see frames by name; what does not exist is not there."""
+    """Create views of the frames that exist, by name."""
     try:
         for view, frame in frames.items():
             if frame is not None:

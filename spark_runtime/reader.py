@@ -1,4 +1,4 @@
-"""Reads inputs: only the partitions that a run needs, at a version that stays the same."""
+"""Reads inputs: only the partitions that a run needs, at a fixed version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Inputs:
     ) -> DataFrame | None:
         """Return the needed partitions of one input; see RunContext.read.
 
-        Of one that is read whole, those that changed after a version.
+        For an input that is read whole, only those that changed after a version.
         """
         spec = self.find(dataset)
         if all_partitions and spec.partitions is not None:
@@ -70,7 +70,7 @@ class Inputs:
         return storage.held(spec.version, Scope.of(state, spec, spec.partitions))
 
     def refuse_missing(self, run_keys: Sequence[RunKey]) -> None:
-        """Raise InputMissingError where what the run needs was never written; warn of a part."""
+        """Raise InputMissingError if required partitions were never written; warn about some."""
         for missing in self._missing.values():
             if problem := missing.problem(run_keys):
                 raise problem
@@ -78,11 +78,11 @@ class Inputs:
                 _log.warning(text)
 
     def results(self) -> tuple[InputResult, ...]:
-        """Return what was read: versions, and the fingerprints that the tables' log records."""
+        """Return what was read: versions, and the fingerprints recorded in the tables' logs."""
         return tuple(map(self._result, self._pinned))
 
     def rows(self) -> int | None:
-        """Return how many rows there are to read; None if there is no input, or it is not known."""
+        """Return the number of input rows; None if there is no input, or it is unknown."""
         if not self._pinned or not self._filters:
             return None
         return total(held.rows for spec in self._pinned for _, held in self._held(spec))
@@ -135,9 +135,9 @@ class Inputs:
         return dict(zip(declared_names(spec, state.columns), types, strict=True)) or None
 
     def _held(self, spec: InputSpec) -> Iterator[tuple[Member, Contents]]:
-        """Yield the partitions that the run needs of an input, and what they hold.
+        """Yield the partitions of an input that the run needs, with their contents.
 
-        With those of an input that is read whole come their values, as it was told no keys.
+        For an input that is read whole their values are included, as the run spec has no keys.
         """
         if spec.version is None:
             for partition in spec.partitions or ():

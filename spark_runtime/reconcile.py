@@ -1,4 +1,4 @@
-"""What became of an attempt whose process died, by the logs of its tables: no Spark is needed."""
+"""Finds the outcome of an attempt whose process died, from its tables' logs, without Spark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spark_runtime.tables import Tables
 
 
 def reconcile(spec: RunSpec, tables: Tables, since: datetime | None = None) -> RunResult:
-    """End an attempt that had committed all its outputs, as it would have ended by itself.
+    """Complete an attempt that had committed all its outputs before it died.
 
-    Its last lineage event is emitted and its result file is written. With `since` the attempt may
-    have been a scheduled run of the job that wrote the same partitions: one that began no earlier,
-    and that has emitted its events itself. Raises a RuntimeFailure unless the logs prove that it
-    has done what it was to do.
+    Emits its last lineage event and writes its result file. With `since` the attempt may have been
+    a scheduled run of the job that wrote the same partitions: one that began no earlier, and that
+    has emitted its events itself. Raises a RuntimeFailure unless the logs prove that it did all
+    its work.
     """
     ours = spec if since is None else _scheduled(spec, tables, since)
     written, commits = {}, []
@@ -88,10 +88,10 @@ def _scheduled(spec: RunSpec, tables: Tables, since: datetime) -> RunSpec:
 
 
 def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputResult, Commit]:
-    """Return what this attempt has written to a table, and its commit.
+    """Return what this attempt wrote to a table, and its commit.
 
-    Raises VerificationError unless the commit is there, was not taken back or undone, touched only
-    the scope, holds the rows that were counted, and followed on no foreign change of the scope.
+    Raises VerificationError unless the commit exists, was not reverted or undone, touched only the
+    scope, has the counted rows, and followed no other writer's change of the scope.
     """
     state = log.state()
     version = state.tokens.get(run.token)

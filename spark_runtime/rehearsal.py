@@ -1,4 +1,4 @@
-"""Runs a run spec on clones of its tables, and compares: what the run would change."""
+"""Runs a run spec on clones of its tables, and compares them with the tables."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def rehearse(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which rows of its outputs a run would change, and leave its tables as they are.
+    """Return which rows of its outputs a run would change, without changing its tables.
 
-    `asked` holds the run spec (`spec`), an empty `folder` for shallow clones of the tables, and
-    for each output what RowsRequest takes of it (`rows`). No lineage is sent. Raises TableError
-    for tables that cannot be cloned, RuntimeFailure where the run fails.
+    `asked` has the run spec (`spec`), an empty `folder` for shallow clones of the tables, and the
+    members of RowsRequest for each output (`rows`). No lineage is sent. Raises TableError for
+    tables that cannot be cloned, RuntimeFailure if the run fails.
     """
     spec, tables = parse_spec(asked["spec"]), Tables(spark)
     clones = {
@@ -65,7 +65,7 @@ def rehearse(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clone(spark: SparkSession, tables: Tables, output: OutputSpec, path: str) -> OutputSpec:
-    """Return the output with a clone as its table, if there is one; it shares its data files."""
+    """Return the output with a clone of its table, if that exists; it shares the data files."""
     if output.format != "delta":
         raise TableError(
             f"{output.dataset} is a {output.format} table, and only Delta tables can be cloned",

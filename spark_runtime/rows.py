@@ -1,4 +1,4 @@
-"""Which rows of partitions differ between two versions of a Delta table."""
+"""Compares the rows of partitions in two versions of a Delta table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from spark_runtime.values import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_COLUMNS = 50  # of so many the sums are made, and a sample shows them
+_COLUMNS = 50  # how many columns have sums and are in a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsRequest:
-    """What to compare: partitions, by their columns' values, in two versions of a table.
+    """The partitions to compare, by their column values, in two versions of a table.
 
-    `before` is None where there was no table. Rows are matched by the columns `row_key`, or whole.
-    At most `most` rows of each kind are samples; the values of columns in `mask` are not shown.
+    `before` is None if there was no table. Rows are matched by the columns `row_key`, or whole.
+    Samples have at most `most` rows of each kind; the values of columns in `mask` are hidden.
     """
 
     location: str
@@ -37,7 +37,7 @@ class RowsRequest:
 
 
 def difference(spark: SparkSession, asked: RowsRequest) -> dict[str, Any]:
-    """Return how many rows were added, removed and changed, samples of them, and sums.
+    """Return the numbers of added, removed and changed rows, with samples and sums.
 
     Without a unique key, a changed row counts as removed and added. Raises TableError for columns
     that the table lacks.
@@ -84,14 +84,14 @@ def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
 
 
 class _Sides:
-    """The rows before and after; those of maps, which cannot be compared, as JSON."""
+    """The rows before and after; maps, which cannot be compared, are JSON."""
 
     def __init__(self, before: DataFrame, after: DataFrame, asked: RowsRequest) -> None:
         self._before, self._after, self._asked = before, after, asked
         self._names = before.columns
 
     def has_unique(self, key: Sequence[str]) -> bool:
-        """Whether there is a key, and no two rows of a side have it in common."""
+        """Whether there is a key, and it is unique on both sides."""
         return bool(key) and not any(
             side.groupBy(*(quoted(name) for name in key))
             .count()
@@ -102,7 +102,7 @@ class _Sides:
         )
 
     def whole(self) -> dict[str, Any]:
-        """Compare whole rows, as often as each is there."""
+        """Compare whole rows, counting duplicates."""
         before, after = (self._comparable(side) for side in (self._before, self._after))
         added, removed = after.exceptAll(before), before.exceptAll(after)
         return {
@@ -140,7 +140,7 @@ class _Sides:
         }
 
     def sums(self, key: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the sums of numeric columns on both sides, but of keys and masked ones."""
+        """Return the sums of numeric columns on both sides, except keys and masked ones."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import NumericType
 
@@ -193,7 +193,7 @@ class _Sides:
 
 
 def _json(name: str) -> Column:
-    """Return a column as text that is equal where its values are, maps included."""
+    """Return a column as text that is equal if the values are, including maps."""
     from pyspark.sql import functions as F
 
     return F.to_json(F.struct(F.col(name).alias("v")))
@@ -204,7 +204,7 @@ def _of(side: str, name: str) -> str:
 
 
 def _unwrapped(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sample of rows whose values are JSON with what that holds; NULL is left out."""
+    """Return a sample of rows with their JSON values parsed; NULL is left out."""
     rows = [
         {
             name: value if value == MASK else str(json.loads(value)["v"])

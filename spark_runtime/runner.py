@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
-    """Run the job of a run spec and write its result file, whatever becomes of it.
+    """Run the job of a run spec and write its result file in any case.
 
-    Never raises for what the job does: a failure is a result with state "failed".
+    Never raises for errors of the job: a failure is a result with state "failed".
     """
     attempt = Attempt(spark, spec, tables)
     try:
@@ -35,7 +35,7 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
     except Exception as error:  # noqa: BLE001 (whatever a job raises is a result)
         traceback.print_exc(file=sys.stderr)
         return attempt.end(error)
-    except BaseException as stop:  # someone ends the process: said, and obeyed
+    except BaseException as stop:  # the process is being ended: report it, then end
         attempt.end(stop)
         raise
     return attempt.end()

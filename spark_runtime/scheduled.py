@@ -1,7 +1,7 @@
-"""Scheduled runs, which no backfill has planned: their keys, and their run spec.
+"""Makes the keys and run specs of scheduled runs, which no backfill has planned.
 
-Keys, reads and writes are resolved by the functions that a plan is made by. In place of the lineage
-stand the edges that the job itself and the project file declare.
+Keys, reads and writes are resolved by the same functions as in a plan. The edges declared by the
+job and the project file replace the lineage.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class StartRequest:
-    """What a run was started with; nothing of it means the newest key of its calendar.
+    """The arguments of a run; without any, it is for the newest key of its calendar.
 
-    `keys` name its keys. `interval` is a data interval such as Airflow's: the keys that became
-    complete in (start, end], or the newest key where both are one instant. `schedule` is the cron
-    expression that starts the run, in `schedule_zone`: the keys that became complete since its
-    firing before; without it, that of the project file where the job collects such gaps. `exact`
-    leaves out the keys that a lookback or a schedule adds. What `dag_run` holds for the job comes
-    before all these.
+    `keys` are its keys. `interval` is a data interval such as Airflow's: the keys that became
+    complete in (start, end], or the newest key if both are equal. `schedule` is the cron expression
+    that starts the run, in `schedule_zone`: the keys that became complete since its previous
+    firing; by default that of the project file, if the job collects such gaps. `exact` leaves out
+    the keys that a lookback or a schedule adds. The data for the job in `dag_run` takes precedence
+    over all these.
     """
 
     keys: Sequence[str] = ()
@@ -81,7 +81,7 @@ class StartRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredJob:
-    """A job as the project file and the job itself declare it; the file wins."""
+    """A job as declared by the project file and the job itself; the file takes precedence."""
 
     ref: JobRef
     entrypoint: str
@@ -90,7 +90,7 @@ class DeclaredJob:
     functions: Mapping[str, Callable[[Any], Any]]
 
     def resolver(self, now: datetime, runtime_keys: Mapping[str, set[str]]) -> DeclarationResolver:
-        """Return what resolves the job as of an instant."""
+        """Return the resolver of the job as of an instant."""
         return DeclarationResolver(
             self.declarations,
             DeclaredNames(self.declarations),
@@ -102,7 +102,7 @@ class DeclaredJob:
 
 
 class _OwnEdges:
-    """The edges and the facets of one job, in place of a lineage; see `resolver.Lineage`."""
+    """The edges and facets of one job, used instead of a lineage; see `resolver.Lineage`."""
 
     def __init__(
         self,
@@ -141,9 +141,9 @@ class _OwnEdges:
 
 
 def find_job(project: Project, named: str) -> tuple[JobRef, JobDeclaration | None]:
-    """Return the job that a name or an entrypoint means, and what the file says of it.
+    """Return the job of a name or an entrypoint, and its declaration in the file.
 
-    Raises AmbiguousNameError where several have the name.
+    Raises AmbiguousNameError if several have the name.
     """
     home = project.declarations.namespace or "default"
     tables = [one for one in project.declarations.jobs if not is_glob(one.name)]
@@ -161,7 +161,7 @@ def find_job(project: Project, named: str) -> tuple[JobRef, JobDeclaration | Non
 
 
 def _short(named: str) -> str:
-    """Return the name of a job that goes by its entrypoint: its function's or its file's."""
+    """Return the name of a job given by its entrypoint: that of its function or its file."""
     if named.endswith((".py", ".sql")):
         return Path(named).stem
     return named.rpartition(":")[2]
@@ -177,9 +177,9 @@ def declare(
     calendar: Calendar | Sequence[Dimension] | None = None,
     batch: Batch | None = None,
 ) -> DeclaredJob:
-    """Return a job as the project file and the job itself declare it; the file wins.
+    """Return a job as declared by the project file and the job itself; the file takes precedence.
 
-    Raises DeclarationError where neither names an output, or the job says what cannot be meant.
+    Raises DeclarationError if neither names an output, or the job's declaration is invalid.
     """
     declarations = project.declarations
     ref, table = find_job(project, name)
@@ -242,10 +242,9 @@ def run_specs(
 ) -> list[RunSpec]:
     """Return the run specs of a job that was started at an instant, in order.
 
-    It is one run, or one for each key where the job computes them one by one or reads what it has
-    written for the key before. A run of Airflow that a backfill created has its run spec. Raises
-    NothingToRunError where no key became complete, and what the tool raises where the job is
-    declared in a way that cannot be meant.
+    It is one run, or one for each key if the job computes them one by one or reads its own output
+    for the previous key. An Airflow run that a backfill created has its run spec. Raises
+    NothingToRunError if no key became complete, and the tool's errors for invalid declarations.
     """
     handed = request.dag_run.spec_for(JobSpec(name=job.ref, entrypoint=job.entrypoint))
     if handed is not None and not request.dag_run.is_cleared:
@@ -259,7 +258,7 @@ def run_specs(
         raise SpecError(
             f"{job.ref} does its {len(runs)} keys in as many runs, and one result file was asked "
             "for",
-            hint="Name one key, or leave --result out.",
+            hint="Name one key, or leave out --result.",
         )
     builder = SpecBuilder(
         resolver, root=project.root, outbox=outbox_of(project), url=address_of(project)
@@ -304,13 +303,15 @@ def _run_spec(
 def resolve(
     job: DeclaredJob, request: StartRequest, now: datetime
 ) -> tuple[DeclarationResolver, PartitionSet]:
-    """Return what resolves a job that was started at an instant, and the keys of its run.
+    """Return the resolver of a job that was started at an instant, and the keys of its run.
 
-    A key that is derived from the clock is said aloud. Raises as `run_specs` does.
+    A key derived from the clock is logged as a warning. Raises the errors of `run_specs`.
     """
     named: KeySet = tuple(key for text in request.keys for key in parse_partitions(text))
     if request.interval is not None:
-        now = max(now, request.interval[1])  # its end has come, whatever this machine's clock says
+        now = max(
+            now, request.interval[1]
+        )  # its end has passed, whatever this machine's clock says
     runtime = _runtime_keys(_calendar(job, job.resolver(now, {})), named)
 
     @cache
@@ -330,7 +331,7 @@ def resolve(
     if not keys:
         raise NothingToRunError(
             f"no key of the run's calendar became complete {_between(start.interval)}",
-            hint="Nothing is to be done.",
+            hint="There is nothing to do.",
         )
     if not named and request.interval is None and not calendar.is_whole:
         _log.warning(
@@ -343,7 +344,7 @@ def resolve(
 
 
 def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
-    """Return what a run without named keys was started with."""
+    """Return the start of a run without named keys."""
     instant = int(now.timestamp())
     if request.interval is not None:
         after, until = (int(end.timestamp()) for end in request.interval)
@@ -362,11 +363,11 @@ def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
 
 
 def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:
-    """Return the run calendar of a job; raises DeclarationError where the tool would block it."""
+    """Return the run calendar of a job; raises DeclarationError if a plan would block it."""
     facts = resolver.job(job.ref)
     for trouble in resolver.troubles.values():
         raise DeclarationError(trouble.removeprefix("not believed: "), hint=facts.hint)
-    # A run lists what it reads, unless it reads it whole; it never looks from an input to runs.
+    # A run lists its inputs' partitions, unless it reads them whole; it never maps inputs to runs.
     listed = [
         edge
         for edge in facts.live
@@ -406,7 +407,7 @@ def _text(label: str | Mapping[str, str]) -> str:
 
 
 def _functions(table: JobDeclaration | None) -> dict[str, Callable[[Any], Any]]:
-    """Load the functions that `python` mappings of a job name."""
+    """Load the functions of a job's `python` mappings."""
     functions = {}
     for name in sorted({read.function for read in table.reads if read.function} if table else ()):
         module, _, attribute = name.partition(":")

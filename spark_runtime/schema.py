@@ -1,7 +1,7 @@
-"""How a job's rows become rows of the table: columns matched by name, differences by policy.
+"""Fits a job's rows to the table: columns by name, differences by policy.
 
-`fail` wants the same columns of the same types; `add` lets new columns into the table; `relax` also
-writes NULL for columns that are missing, and casts where nothing can be lost.
+`fail` requires the same columns and types; `add` adds new columns to the table; `relax` also writes
+NULL for missing columns, and casts if nothing can be lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_runtime.values import CHAR_TYPE, quoted
 
 _GENERATED = "delta.generationExpression"
 
-#: How many digits the integers of each type may have.
+#: The maximum number of digits of each integer type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return no rows of this schema; reading them starts no process of Python, as a list does."""
+    """Return an empty DataFrame; unlike one from a list, reading it starts no Python process."""
     columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
     return spark.range(0).select(*columns)
 
@@ -43,12 +43,11 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """The table's columns as the rows give them, and what had to be done for it.
+    """The table's columns from the rows, and the changes that this needed.
 
-    `columns` holds name, source and type of each: its source is a column of the rows, an SQL
-    expression, or None where NULL is written; its type None where it is the table's already. Its
-    width is the number of characters that a CHAR is filled up to by blanks: a session's own INSERT
-    does so, and so every reader sees them.
+    `columns` has name, source and type of each: the source is a column of the rows, an SQL
+    expression, or None to write NULL; the type is None if it already matches. The width of a CHAR
+    is the length to which it is padded with blanks, as Spark's own INSERT does.
     """
 
     columns: tuple[_Column, ...]
@@ -56,9 +55,10 @@ class Fit:
     drift: tuple[str, ...]
 
     def apply(self, frame: DataFrame, texts: frozenset[str]) -> DataFrame:
-        """Return the rows in the table's shape; `texts` names partition columns of texts.
+        """Return the rows in the table's shape; `texts` are the partition columns of type STRING.
 
-        An empty text there is stored as NULL: told now, rows are judged by what they will be.
+        An empty string there is stored as NULL: converted now, so that checks see the stored
+        values.
         """
         made: list[Column] = []
         for column in self.columns:
@@ -79,7 +79,7 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
     table = StructType.fromJson(dict(state.schema))
     ours = {field.name.lower(): field for field in schema}
     columns: list[_Column] = []
-    problems = [] if len(ours) == len(schema) else ["a column stands twice"]
+    problems = [] if len(ours) == len(schema) else ["a column occurs twice"]
     drift: list[str] = []
     for field in table:
         column = ours.get(field.name.lower())
@@ -146,7 +146,7 @@ def _missing(
 
 
 def is_lossless(kind: str, wanted: str) -> bool:
-    """Whether every value of one type is a value of the other.
+    """Whether the second type can represent every value of the first.
 
     >>> is_lossless("int", "bigint"), is_lossless("bigint", "int"), is_lossless("void", "date")
     (True, False, True)
@@ -164,7 +164,7 @@ def is_lossless(kind: str, wanted: str) -> bool:
 
 
 def _decimal(kind: str) -> tuple[int, int] | None:
-    """Return how many digits a number has before and after the point."""
+    """Return the number of digits before and after the decimal point."""
     if kind in _DIGITS:
         return _DIGITS[kind], 0
     match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)

@@ -1,7 +1,7 @@
-"""Scopes: the partitions that a run reads or writes, named one by one or open in a column.
+"""Scopes: the partitions that a run reads or writes, listed or with open columns.
 
-An open pattern leaves the value of a column out: it means every partition with the other values,
-also those that appear later. `*` as a value of a column is a text like any other.
+An open pattern omits the value of a column: it means every partition with the other values,
+including those that appear later. `*` as a value of a column is a normal string.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from spark_runtime.values import (
 class Member:
     """One partition of a scope.
 
-    `within` are the keys of the open patterns that it fits, None where the scope has none;
-    `values` are those of its columns, by their declared names, where the scope does not name it.
+    `within` are the keys of the open patterns that it matches, None if the scope has none; `values`
+    are its column values by declared name, if the scope does not list it.
     """
 
     key: Key
@@ -56,9 +56,9 @@ class Scope(Collection[Pattern]):
 
     @classmethod
     def of(cls, state: TableState, target: Target, partitions: Iterable[Partition]) -> Scope:
-        """Return the partitions that a run spec names of a table.
+        """Return the partitions of a table that a run spec names.
 
-        Raises PartitionValueError, and TableError where the table is partitioned otherwise.
+        Raises PartitionValueError, and TableError if the table is partitioned differently.
         """
         columns = state.columns
         if {c.name.lower() for c in columns} != {name.lower() for name in target.columns}:
@@ -88,7 +88,7 @@ class Scope(Collection[Pattern]):
                 raise PartitionValueError(
                     f"keys '{other}' and '{partition.key}' are both stored as "
                     f"{describe(columns, pattern)}",
-                    hint="Say in the dataset's `columns` a form that tells them apart.",
+                    hint="Set a format in the dataset's `columns` that distinguishes them.",
                 )
         return cls(columns, keys, names)
 
@@ -109,7 +109,7 @@ class Scope(Collection[Pattern]):
 
     @property
     def is_open(self) -> bool:
-        """Whether some partitions are not named one by one."""
+        """Whether some partitions are not listed one by one."""
         return bool(self._open)
 
     @property
@@ -119,17 +119,16 @@ class Scope(Collection[Pattern]):
 
     @property
     def types(self) -> Mapping[str, str] | None:
-        """The types of the columns by their declared names; None where all values are named."""
+        """The types of the columns by declared name; None if all values are listed."""
         if not self._open:
             return None
         return {name: c.type for name, c in zip(self._names, self.columns, strict=True)}
 
     def members(self, *states: TableState, also: Iterable[Values] = ()) -> dict[Pattern, Member]:
-        """Return the partitions that are named, and those of `states` and `also` that fit.
+        """Return the listed partitions, and those of `states` and `also` that match.
 
-        The named ones come first, then the others in the order of their values. An open pattern
-        that none fits stands for itself. Raises TableError where it is not known which partitions
-        a table has.
+        The listed ones come first, then the others sorted by value. An open pattern without a match
+        is included itself. Raises TableError if the partitions of a table are unknown.
         """
         if not self._open:
             return {pattern: Member(key) for pattern, key in self.keys.items()}
@@ -147,7 +146,7 @@ class Scope(Collection[Pattern]):
         return members
 
     def fitted(self, partitions: Iterable[Values]) -> set[Pattern]:
-        """Return the patterns of the scope that any of these partitions fits."""
+        """Return the patterns of the scope that match any of these partitions."""
         found: set[Pattern] = set()
         for values in partitions:
             if values in self.keys:
@@ -158,7 +157,7 @@ class Scope(Collection[Pattern]):
     def _fitted(self, values: Pattern) -> Iterator[Pattern]:
         for mask in self._open:
             if len(mask) != len(values):
-                continue  # of a table that was partitioned otherwise
+                continue  # of a table that was partitioned differently
             pattern = tuple(
                 ANY if is_open else value for value, is_open in zip(values, mask, strict=True)
             )
@@ -182,15 +181,15 @@ class Scope(Collection[Pattern]):
 
 
 def declared_names(target: Target, columns: Iterable[PartitionColumn]) -> list[str]:
-    """Return the columns' names as they are declared, whatever their case in the table."""
+    """Return the declared names of the columns, ignoring their case in the table."""
     declared = {name.lower(): name for name in target.columns}
     return [declared.get(column.name.lower(), column.name) for column in columns]
 
 
 def _labelled(key: Key, texts: Mapping[str, str]) -> Key:
-    """Return a key with `*` whose open dimensions have the values of these columns.
+    """Return a key with `*` with the values of these columns in its open dimensions.
 
-    A dimension takes the column of its own name, else the columns come in order.
+    A dimension takes the column of its own name, else the columns in order.
 
     >>> str(_labelled(ProductKey({"day": "2024-06-15", "area": "*"}), {"region": "eu"}))
     'day=2024-06-15/area=eu'
@@ -216,10 +215,10 @@ def describe(columns: Sequence[PartitionColumn], values: Pattern) -> str:
 def predicate(
     columns: Sequence[PartitionColumn], patterns: Iterable[Pattern], table: str = ""
 ) -> str:
-    """Return SQL that is true for exactly these partitions (of `table`), NULL keys included.
+    """Return SQL that is true for exactly these partitions (of `table`), including NULL keys.
 
-    They are grouped by all columns but the one with most values, so that thousands of keys stay a
-    few IN lists (measured: an OR of 3,000 tuples costs four times as much).
+    They are grouped by all columns except the one with the most values, so that thousands of keys
+    become a few IN lists (measured: an OR of 3,000 tuples costs four times as much).
     """
     tuples = list(patterns)
     if not tuples:
@@ -244,7 +243,7 @@ def predicate(
 
 
 def _is_in(column: PartitionColumn, values: Collection[str | Open | None], table: str) -> str:
-    """Return SQL that a column has one of the values; empty where it may have any."""
+    """Return SQL for a column with one of the values; empty if it may have any."""
     if ANY in values:
         return ""
     name = f"{table}.{quoted(column.name)}" if table else quoted(column.name)

@@ -1,12 +1,10 @@
 """Plain functions for scripts that keep their own shape.
 
-    from spark_runtime import read, run_context, write_partitions
+from spark_runtime import read, run_context, write_partitions
 
-    run_context("orders_daily")
-    orders = read("orders")
-    write_partitions(orders.groupBy("day").count())
+run_context("orders_daily") orders = read("orders") write_partitions(orders.groupBy("day").count())
 
-A backfill gives such a script its partitions; started by its schedule, it finds them.
+In a backfill such a script gets its partitions; in a scheduled run it computes them.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ from spark_runtime.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The runs that this process is in: that of a script within that of its caller.
+#: The nested runs of this process: that of a script within that of its caller.
 _running: list[RunContext] = []
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What a script asked `run_context` for; None and () say nothing."""
+    """The arguments of `run_context`; None and () mean not given."""
 
     job: str | None
     inputs: tuple[Dataset | Read | str, ...]
@@ -54,7 +52,7 @@ class _Request:
     config: Path | None
 
 
-#: What the run that a script began was begun with, and the last uncaught exception before it.
+#: The request of a script's run, and the last uncaught exception before it.
 _begun: dict[RunContext, tuple[_Request, BaseException | None]] = {}
 
 
@@ -68,19 +66,19 @@ def run_context(
     config: Path | None = None,
     spark: SparkSession | None = None,
 ) -> RunContext:
-    """Return the run that this script is, and begin it.
+    """Return the run of this script, and begin it.
 
-    A backfill tells the script its partitions: through the run spec of the process, of the
-    argument `--spec`, or in Airflow's `--airflow-run`. Otherwise they are found: by
-    `--backfill-key`, `--data-interval-start` and `--data-interval-end`, `--schedule`, else by the
-    clock, with a warning. `arguments` stands for the process's own. What `job` reads and writes is
-    declared in the project file (found from the working directory upward, or `config`), or by
-    `inputs` and `outputs`. The run ends with the `with` block if there is one, else when all
-    outputs are written. Raises NothingToRunError where no key became complete, EntrypointError,
-    and what the tool raises for keys and declarations.
+    In a backfill the partitions come from the run spec of the process, of the argument `--spec`, or
+    in Airflow's `--airflow-run`. Otherwise they come from `--backfill-key`, `--data-interval-start`
+    and `--data-interval-end`, or `--schedule`, else from the clock, with a warning. `arguments`
+    replaces the arguments of the process. The inputs and outputs of `job` are declared in the
+    project file (`config`, or searched upward from the working directory), or by `inputs` and
+    `outputs`. The run ends with the `with` block if there is one, else when all outputs are
+    written. Raises NothingToRunError if no key became complete, EntrypointError, and the tool's
+    errors for keys and declarations.
 
-    Called again it returns the same run while that goes on. With other arguments, or after an
-    exception that nothing caught (in a cell of a notebook), it ends that run and begins another.
+    A second call returns the same run while that is active. With other arguments, or after an
+    uncaught exception (in a notebook cell), it ends that run and begins another.
     """
     asked = _Request(
         job=job,
@@ -102,7 +100,7 @@ def run_context(
     elif job is None:
         raise EntrypointError(
             "the script was started without a run spec, and does not name its job",
-            hint='Say which one it is: run_context("orders_daily").',
+            hint='Name it: run_context("orders_daily").',
         )
     else:
         reads = [one if isinstance(one, Read) else Read(one) for one in asked.inputs]
@@ -111,7 +109,7 @@ def run_context(
         specs = run_specs(declared, project, read_request(options), datetime.now(UTC))
         if len(specs) > 1:
             raise EntrypointError(
-                f"{job} builds on what it has written for the key before, and has several to do",
+                f"{job} reads its own output for the previous key, and several keys are given",
                 hint="Start the script once for each key: --backfill-key KEY",
             )
         (spec,) = specs
@@ -140,7 +138,7 @@ def write_partitions(frame: DataFrame, output: str | None = None, **options: Any
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A job that is a file of Python, run as it stands."""
+    """A job that is an unchanged Python file."""
 
     path: Path
     reads: Sequence[Read] = ()
@@ -174,7 +172,7 @@ def _entered(context: RunContext) -> Iterator[None]:
 
 
 def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
-    """Begin a run of this process; one that it began before and has not finished ends."""
+    """Begin a run of this process; an earlier unfinished one ends."""
     for context, (_asked, before) in _begun.items():
         error = _last_error()
         context.abandon(None if error is before else error)
@@ -192,9 +190,9 @@ def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
 
 
 def _is_of(asked: _Request) -> bool:
-    """Whether the run of this process is the one that is asked for, and nothing has failed since.
+    """Whether the run of this process has this request, and nothing has failed since.
 
-    That of a script within that of the script's caller is, whatever it asks for.
+    A script run by a caller with a run of its own always matches.
     """
     if _running[-1] not in _begun:
         return True
@@ -204,12 +202,12 @@ def _is_of(asked: _Request) -> bool:
 
 
 def _last_error() -> BaseException | None:
-    """Return the last exception that nothing caught, where Python goes on after one."""
+    """Return the last uncaught exception, in an interactive Python."""
     return getattr(sys, "last_value", None)
 
 
 def _left(attempt: Attempt) -> None:
-    """End the run of a process that ends with outputs unwritten."""
+    """End the run of a process that ends with unwritten outputs."""
     if attempt.result is None:
         try:
             attempt.check_written()
@@ -220,6 +218,6 @@ def _left(attempt: Attempt) -> None:
 def _current() -> RunContext:
     if not _running:
         raise EntrypointError(
-            "this process is in no run", hint='Begin one: run_context("orders_daily").'
+            "this process has no run", hint='Begin one: run_context("orders_daily").'
         )
     return _running[-1]

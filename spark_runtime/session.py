@@ -1,4 +1,4 @@
-"""One SparkSession with Delta: from jars on this machine, or the one a cluster has given."""
+"""A SparkSession with Delta: with jars of this machine, or the session of a cluster."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 JARS_VARIABLE = "LINEAGE_BACKFILL_JARS"
 MINIMUM_JAVA = 17
 
-#: What a job's own frames mean depends on these, from when they are made; asserted before a write.
+#: Settings on which the meaning of a job's DataFrames depends; checked before a write.
 _MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
 }
 
-#: Other names of the zone in which it is always the time of UTC; clusters set one of them.
+#: Other names of UTC, which clusters may set.
 _UTC = frozenset({"etc/utc", "etc/gmt", "gmt", "z", "+00:00"})
 
-#: Without these a literal or a write could mean another partition, rows of a damaged file would be
-#: left out silently, or a version whose files are all there be refused for its age; they hold while
-#: a table is read or written. `partitionOverwriteMode` is not among them: a write states its own,
-#: and another thread of the session would overwrite a whole table by it.
+#: Settings while a table is read or written. Without them a literal or a write could mean another
+#: partition, rows of a damaged file would be left out silently, or a version with all its files be
+#: refused for its age. `partitionOverwriteMode` is not among them: each write sets its own, and in
+#: another thread of the session it could overwrite a whole table.
 _WRITING: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -55,20 +55,20 @@ _WRITING: Mapping[str, str] = {
 }
 SAFE_CONF: Mapping[str, str] = {**_MEANING, **_WRITING}
 
-#: Delta answers some queries from the table's log alone; what a job looks up is to be noticed.
+#: Delta answers some queries from the table's log alone; a job's own queries must be noticed.
 EVERY_QUERY_IS_A_JOB = "spark.databricks.delta.optimizeMetadataQuery.enabled"
 
-#: Switches on OpenLineage's own listener inside Spark, `openlineage-spark`, whose jar is needed.
+#: Enables OpenLineage's own listener in Spark, `openlineage-spark`, which needs its jar.
 LISTENER_SETTING = "spark.lineageBackfill.listener"
 _LISTENERS = "spark.extraListeners"
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
-#: Runs tell of themselves: by this namespace readers know the same told once more by the listener.
+#: The listener's namespace, by which readers recognise runs that also report themselves.
 _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
-#: What a session that does many runs keeps of past ones for its UI: by default enough of the plans
-#: and stages of a hundred runs to double a small driver's heap.
+#: What the UI of a session with many runs retains of past ones: with Spark's defaults, the plans and
+#: stages of a hundred runs double a small driver's heap.
 LONG_SESSION_CONF: Mapping[str, str] = {
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -77,13 +77,14 @@ LONG_SESSION_CONF: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "10",
 }
 
-#: What makes Spark a library on one machine: loopback, no UI, work spread no wider than the cores,
-#: and for tables of megabytes, not terabytes. Measured on two cores with all of it: replacing one
+#: Settings for Spark as a library on one machine: loopback, no UI, no more tasks than cores, and
+#: tables of megabytes, not terabytes. Measured on two cores: with all of them, replacing one
 #: partition takes a third of the time, replacing 744 a quarter. `--conf` overrides each.
 LOCAL_CONF: Mapping[str, str] = {
     **LONG_SESSION_CONF,
     "spark.master": "local[*]",
-    # Here no executor gets lost; should a shuffle's file, then nothing is computed a second time.
+    # No executor can be lost here; if a shuffle file is lost, the job fails rather than recompute
+    # it.
     _STAGE_ATTEMPTS: "1",
     "spark.app.name": "lineage-backfill",
     "spark.driver.host": "127.0.0.1",
@@ -109,12 +110,12 @@ LOCAL_CONF: Mapping[str, str] = {
 }
 
 
-#: More rows than this are handled faster by compiled code.
+#: With more rows than this, compiled code is faster.
 _WORTH_COMPILING = 20_000
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the running session as it is, that of spark-submit, or a new local one; `conf` wins.
+    """Return the running session, that of spark-submit, or a new local one with `conf`.
 
     Raises SparkMissingError, JavaMissingError and JarsMissingError before anything is started.
     """
@@ -130,7 +131,7 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     local = {} if given else {**LOCAL_CONF, "spark.jars": ",".join(map(str, find_jars()))}
     if not given:
         _check_java()
-        # Workers that Spark forks must be this Python, whatever PATH says.
+        # Python workers must use this Python, whatever is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -161,7 +162,7 @@ def long_session_conf() -> dict[str, str]:
 
 
 def _submitted() -> dict[str, str]:
-    """Return the settings that spark-submit was given, while no session runs by them."""
+    """Return the settings of spark-submit, if no session uses them yet."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -171,7 +172,7 @@ def _submitted() -> dict[str, str]:
 
 
 def listening(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that add OpenLineage's listener, where it is switched on."""
+    """Return the settings that add OpenLineage's listener, if it is enabled."""
     if not is_on(LISTENER_SETTING, conf.get(LISTENER_SETTING, "false")):
         return {}
     listeners = [name for name in conf.get(_LISTENERS, "").split(",") if name]
@@ -179,7 +180,7 @@ def listening(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_on(name: str, text: str) -> bool:
-    """Whether a setting of ours is on, in any case of letters; raises SessionError."""
+    """Whether a setting of ours is true, ignoring case; raises SessionError."""
     text = text.lower()
     if text not in ("true", "false"):
         raise SessionError(f"the session has {name} = {text}", hint="Set it to true or false.")
@@ -197,17 +198,17 @@ def seconds(spark: SparkSession, name: str, default: float) -> float:
 
 
 def effective(spark: SparkSession, name: str) -> str | None:
-    """Return the value that holds in a session, set or not; None for what it does not know yet."""
+    """Return the effective value of a setting in a session; None if it is unknown."""
     from pyspark.errors import PySparkException
 
     try:
         return spark.conf.get(name)
-    except PySparkException:  # a setting of Delta, before Delta is used
+    except PySparkException:  # a Delta setting before Delta is loaded
         return None
 
 
 def assert_safe(spark: SparkSession) -> None:
-    """Raise SessionError unless the session has the settings that its frames' meaning rests on."""
+    """Raise SessionError unless the session has the settings that its DataFrames need."""
     for name, expected in _MEANING.items():
         actual = effective(spark, name)
         is_utc = expected == "UTC" and (actual or "").lower() in _UTC
@@ -219,20 +220,20 @@ def assert_safe(spark: SparkSession) -> None:
             )
 
 
-#: The sessions of runs that go at the same time, by their threads.
+#: The sessions of concurrent runs, by thread.
 _own = local()
-#: Those of all runs under way, and what guards them.
+#: The sessions of all active runs, and their lock.
 _open: list[SparkSession] = []
 _opening = Lock()
 
 
 @contextmanager
 def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[SparkSession]:
-    """Give a run a new session of this Spark, which is the default one meanwhile.
+    """Give a run a new session of this Spark, which is the default in this block.
 
-    It is the default of this thread only where the run is not `alone`. Settings, temporary views,
-    functions and the current catalog end with it. So do global temporary views and what was
-    cached, once no other run is under way: Spark does not tell whose they are.
+    It is the default of this thread only, unless the run is `alone`. Settings, temporary views,
+    functions and the current catalog end with it. So do global temporary views and caches, once no
+    other run is active: Spark does not record their owner.
     """
     own = spark.newSession()
     with _opening:
@@ -253,7 +254,7 @@ def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[S
 
 
 def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a new session with the settings of another, and these besides."""
+    """Return a new session with the settings of another one, plus these."""
     copy = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in conf.items():
         copy.conf.set(name, value)
@@ -273,7 +274,7 @@ def _make_default(spark: SparkSession, *, alone: bool) -> None:
 
 
 class _OfThread:
-    """A member of a class that each thread sees as its own session."""
+    """A class attribute that each thread sees as its own session."""
 
     def __init__(self, shared: SparkSession | None) -> None:
         self._shared = shared
@@ -284,7 +285,7 @@ class _OfThread:
 
 
 def _know_threads(kind: Any) -> None:
-    """Let PySpark's own functions find the session of the thread that calls them."""
+    """Make PySpark's own functions use the session of the calling thread."""
     with _opening:
         if isinstance(vars(kind)["_instantiatedSession"], _OfThread):
             return
@@ -295,9 +296,9 @@ def _know_threads(kind: Any) -> None:
 
 @contextmanager
 def guarded(spark: SparkSession | None) -> Iterator[None]:
-    """Let a session have the settings of a safe read or write meanwhile, and its own afterwards.
+    """Apply the settings of a safe read or write to a session in this block.
 
-    Without a session nothing is done.
+    No-op without a session.
     """
     if spark is None:
         yield
@@ -308,9 +309,9 @@ def guarded(spark: SparkSession | None) -> Iterator[None]:
 
 @contextmanager
 def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
-    """Let a write of few rows (None: not known) interpret its expressions, not compile them.
+    """Interpret, rather than compile, the expressions of a write of few rows (None: unknown).
 
-    Most of such a write is Delta reading its own log; compiling for that costs more than it saves
+    Most of such a write is Delta reading its own log, for which compiling costs more than it saves
     (measured: a third of the whole write).
     """
     if rows is None or rows > _WORTH_COMPILING:
@@ -322,10 +323,10 @@ def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
 
 @contextmanager
 def unsorted(spark: SparkSession, *, is_single: bool) -> Iterator[None]:
-    """Let a write into a single partition go without the sort by partition that Spark makes of any.
+    """Skip Spark's sort by partition in a write to a single partition.
 
-    Spark's writer then keeps files open, and sorts what is left once it has as many as it may:
-    two, so that with one partition it never does. More of them would take more memory.
+    Spark's writer then keeps files open, and only sorts the rest beyond a maximum: two, so never
+    with one partition. A higher maximum would need more memory.
     """
     if not is_single:
         yield
@@ -334,16 +335,17 @@ def unsorted(spark: SparkSession, *, is_single: bool) -> Iterator[None]:
         yield
 
 
-#: By session and name: what a setting was, and the values that it has been given since.
+#: By session and name: the original value of a setting, and the values set since.
 _given: dict[tuple[str, str], tuple[str | None, list[str]]] = {}
 _giving = Lock()
 
 
 @contextmanager
 def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Let settings of a session have these values for a while.
+    """Set settings of a session to these values in this block.
 
-    Threads of one session may do so at once: the last one to end leaves them as they were.
+    Several threads of one session may do so at once: the last one to end restores the original
+    values.
     """
     session = str(spark._jsparkSession.sessionUUID())
     with _giving:
@@ -370,19 +372,19 @@ def _take_away(spark: SparkSession, key: tuple[str, str], value: str) -> None:
             spark.conf.unset(key[1])
         else:
             spark.conf.set(key[1], left)
-    except Exception:  # a session whose JVM is gone has no settings
+    except Exception:  # without its JVM a session has no settings
         if is_alive(spark):
             raise
 
 
 def keeps_shuffles(spark: SparkSession) -> bool:
-    """Whether rows that were shuffled are never computed again; a job that needs that fails."""
+    """Whether shuffled rows are never recomputed; a job that would need that fails."""
     is_local = str(spark.sparkContext.master).startswith("local[")
     return is_local and spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) == "1"
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether the session's JVM still answers; without one it is of no use."""
+    """Whether the session's JVM still answers."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:  # noqa: BLE001 (a dead JVM shows in many ways)
@@ -390,7 +392,7 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def find_jars() -> tuple[Path, ...]:
-    """Return the jars named by LINEAGE_BACKFILL_JARS, else those in the cache folder.
+    """Return the jars in LINEAGE_BACKFILL_JARS, else those in the cache folder.
 
     Raises JarsMissingError unless Delta's two jars are among them.
     """
@@ -418,7 +420,7 @@ def _running() -> SparkSession | None:
 
 
 def _check_java() -> None:
-    import subprocess  # a tenth of the time that importing all of this package takes
+    import subprocess  # takes a tenth of the time of importing all of this package
 
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")

@@ -13,7 +13,7 @@ from lineage_backfill.runspec.values import RunResult, RunSpec
 
 
 def write_result(path: str | Path, result: RunResult) -> None:
-    """Write the result file in one step: a reader sees the whole document or none."""
+    """Write the result file atomically."""
     write_atomically(Path(path), json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
 
 

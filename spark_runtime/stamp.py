@@ -1,4 +1,4 @@
-"""The column `backfill_key`: of a run with one key the rows need not name it themselves."""
+"""Adds the column `backfill_key` to the rows of a run with one key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> DataFrame:
-    """Return the rows with their key in the column `backfill_key`, if the output has that column.
+    """Return the rows with their key in the column `backfill_key`, if the output has it.
 
-    Rows that have the column are left as they are. Raises UnstampedRowsError where the run writes
-    several keys, as only the job knows which row is whose. `state` is the table's.
+    Rows that have the column are unchanged. Raises UnstampedRowsError if the run writes several
+    keys, as only the job knows the key of each row. `state` is that of the table.
     """
     name = next((column for column in output.columns if column.lower() == KEY_COLUMN), None)
     if name is None or KEY_COLUMN in (column.lower() for column in frame.columns):
@@ -28,7 +28,7 @@ def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> D
     if len(keys) > 1 or is_open:
         raise UnstampedRowsError(
             f"the run writes {'any key' if is_open else f'{len(keys)} keys'} of {output.dataset}, "
-            f"and its rows do not say by {name} which is whose",
+            f"and its rows do not have the key in {name} which is whose",
             hint=f'Add the column {name} in the job, or let it run key by key: batch = "key".',
         )
     types = {column.name.lower(): column.type for column in state.columns} if state else {}

@@ -1,4 +1,4 @@
-"""What a table holds at one version, and what each of its commits did, whatever its format."""
+"""The contents of a table at one version, and its commits, in any format."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from spark_runtime.values import PartitionColumn, Pattern, Values, is_exact
 P = TypeVar("P")
 
 _UNDO = "undo:"
-#: What the schema says of a column that the table numbers, and of one that rows may number too.
+#: Schema metadata of identity columns, and of those that also accept explicit values.
 IDENTITY = "delta.identity.start"
 _EXPLICIT = "delta.identity.allowExplicitInsert"
 
-#: Something that holds rows: its path and the id of its deletion vector, if it has one.
+#: A data file: its path and the id of its deletion vector, if it has one.
 File = tuple[str, str | None]
 
 
 def total(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts; None if one of them is not known."""
+    """Return the sum of counts; None if one of them is unknown."""
     known = list(counts)
     return None if None in known else sum(filter(None, known))
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What one partition holds: its files with their rows (None: not known).
+    """The contents of one partition: its files with their row counts (None: unknown).
 
-    `files` is None where the log does not reach back far enough to tell.
+    `files` is None if the log does not reach back far enough.
     """
 
     files: Mapping[File, int | None] | None = field(default_factory=dict)
-    #: That of the rows, as recorded by the commit that wrote all of them.
+    #: The fingerprint of the rows, from the commit that wrote all of them.
     fingerprint: str | None = None
 
     @property
     def rows(self) -> int | None:
-        """The number of rows; None if that is not known."""
+        """The number of rows; None if unknown."""
         return None if self.files is None else total(self.files.values())
 
     def counted(self, rows: int) -> Contents:
-        """The same, now that its rows have been counted."""
+        """Return it with the counted number of rows."""
         files = dict.fromkeys(self.files or {("", None): None}, 0)
         return Contents({**files, next(iter(files)): rows}, self.fingerprint)
 
 
-#: The fingerprint of no rows, whatever their columns.
+#: The fingerprint of no rows, for any columns.
 EMPTY_FINGERPRINT = "empty"
 NOTHING = Contents(fingerprint=EMPTY_FINGERPRINT)
 UNKNOWN = Contents(files=None)
@@ -60,10 +60,10 @@ class TableState:
     """A table at one version."""
 
     version: int = -1
-    #: Which table it is: one that was dropped and made again has another id.
+    #: The id of the table: a recreated table has another one.
     table_id: str | None = None
     complete: bool = True
-    #: The oldest commit that was read; what older ones say of themselves is no longer known.
+    #: The oldest commit that was read; the metadata of older ones is unknown.
     first_read: int = 0
     columns: tuple[PartitionColumn, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict)
@@ -73,39 +73,39 @@ class TableState:
     #: Partitions without data that a commit wrote to, or emptied.
     emptied: frozenset[Values] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict)
-    #: The version that the attempt with this token committed.
+    #: The version committed by the attempt with this token.
     tokens: Mapping[str, int] = field(default_factory=dict)
-    #: What tells the data files of partitions from others, where not every change is a commit.
+    #: Ids of the data files of partitions, for formats in which not every change is a commit.
     stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def numbered(self) -> str | None:
-        """The first column that only the table itself may number."""
+        """The first identity column without explicit values."""
         fields = self.schema.get("fields", ())
         return next((str(f["name"]) for f in fields if is_numbered(f.get("metadata") or {})), None)
 
     def contents(self, values: Pattern) -> Contents:
-        """What a partition holds."""
+        """Return the contents of a partition."""
         if not is_exact(values):
-            return NOTHING  # what has no partition stands for none
+            return NOTHING  # unpartitioned contents
         return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
 
     def listed(self) -> Iterable[Values]:
-        """Return the partitions that hold data; raises TableError where not all are known."""
+        """Return the partitions with data; raises TableError if not all are known."""
         if not self.complete:
             raise TableError(
                 f"the log does not reach back far enough to list the partitions of version "
                 f"{self.version}",
-                hint="It takes Spark to read its checkpoint.",
+                hint="Only Spark can read its checkpoint.",
             )
         return self.partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """A table as a run saw it first: its version (-1: there was none), and its id, if known.
+    """A table when a run first saw it: its version (-1: it did not exist), and its id, if known.
 
-    `stamps` are those of its state, None where they are not known.
+    `stamps` are those of its state, None if unknown.
     """
 
     version: int = -1
@@ -114,11 +114,11 @@ class Since:
 
     @classmethod
     def of(cls, state: TableState | None) -> Since:
-        """Return what to remember of a table, None if there is none yet."""
+        """Return it for a table, None if there is none yet."""
         return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
 
     def problem(self, state: TableState) -> str | None:
-        """Return why it is another table now, None if it is."""
+        """Return why the current table is another one, None if it is the same."""
         if self.table_id is not None and state.table_id != self.table_id:
             return "was dropped and created again"
         if state.version < self.version:
@@ -126,9 +126,9 @@ class Since:
         return None
 
     def restamped(self, state: TableState, own: Iterable[Commit]) -> set[Values]:
-        """Return the partitions whose files are neither these nor those that own commits left.
+        """Return the partitions whose files are neither the original ones nor from own commits.
 
-        Empty where its stamps are not known. `own` holds those since, oldest first.
+        Empty if its stamps are unknown. `own` are the own commits since, oldest first.
         """
         if self.stamps is None:
             return set()
@@ -144,7 +144,7 @@ class Since:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one commit did."""
+    """One commit."""
 
     version: int
     #: The partitions whose rows it changed (an OPTIMIZE changes none).
@@ -153,25 +153,25 @@ class Commit:
     read_version: int | None
     metadata: Mapping[str, Any]
     """Ours; empty for a commit of another writer."""
-    #: Whether the partition columns are others since; then `touched` tells nothing.
+    #: Whether it changed the partition columns; then `touched` is meaningless.
     repartitioned: bool = False
     at: datetime | None = None
-    #: The user or the program, as far as the log tells.
+    #: The user or the program, if the log has it.
     by: str | None = None
-    #: How many rows a merge `inserted`, `updated` and `deleted`; None where that is not known.
+    #: The rows that a merge `inserted`, `updated` and `deleted`; None if unknown.
     merged: Mapping[str, int] | None = None
-    #: Those of the partitions that it touched, as it left them, where a state has stamps.
+    #: The stamps of the touched partitions after it, if states have stamps.
     stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def tokens(self) -> frozenset[str]:
-        """The attempts whose commit this is, those that it undoes as `undo_token` names them."""
+        """The tokens of the attempts that made it, and `undo_token`s of those it undoes."""
         undone = map(undo_token, undone_by(self.metadata))
         token = self.metadata.get("token")
         return frozenset([*undone, token] if token else undone)
 
     def changed(self, partitions: Collection[P]) -> Collection[P | Values]:
-        """Return which of these partitions it changed: all, where it put them by other columns."""
+        """Return which of these partitions it changed: all, if it changed the partition columns."""
         if self.repartitioned:
             return partitions
         return [values for values in self.touched if values in partitions]
@@ -188,7 +188,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What makes a commit ours, and one that is not made twice."""
+    """Identifies a commit of ours, and prevents making it twice."""
 
     app_id: str
     version: int
@@ -214,7 +214,7 @@ class TableLog(Protocol):
 
 
 def is_numbered(metadata: Mapping[str, Any]) -> bool:
-    """Whether only the table itself may number a column with this metadata."""
+    """Whether the metadata is that of an identity column without explicit values."""
     return IDENTITY in metadata and not metadata.get(_EXPLICIT)
 
 
@@ -224,9 +224,9 @@ def undo_token(token: str) -> str:
 
 
 def note_tokens(tokens: dict[str, int], commit: Commit) -> None:
-    """Add the attempts that one more commit tells of.
+    """Add the attempts of one more commit.
 
-    One that it takes back counts as undone afterwards; an undoing that it takes back never was.
+    An attempt that it reverts counts as undone; an undo that it reverts does not count.
     """
     taken_back = commit.metadata.get("taken_back")
     if taken_back is not None:
@@ -239,6 +239,6 @@ def note_tokens(tokens: dict[str, int], commit: Commit) -> None:
 
 
 def undone_by(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tokens of the commits that one with this metadata undoes."""
+    """Return the tokens of the commits that a commit with this metadata undoes."""
     undone = metadata.get("undo_of") or ()
     return (undone,) if isinstance(undone, str) else tuple(undone)

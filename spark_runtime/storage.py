@@ -1,4 +1,4 @@
-"""What a write needs of the format of its table: to stage rows, publish them, put old ones back."""
+"""The interface of a table format: stage rows, publish them, restore old ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How many rows one partition gets, and their fingerprint (None: not known)."""
+    """The number of rows of one partition, and their fingerprint (None: unknown)."""
 
     count: int = 0
     fingerprint: str | None = EMPTY_FINGERPRINT
@@ -27,13 +27,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
+    """An atomic change: the rows of `written` replace those of `replaced`.
 
-    `written` None means that they were not counted: they are about `expected`, None if that is not
-    known either. With `adds` they stand beside the old ones instead; with `match` they are merged
-    into those of `scope`, and `written` is what these hold then. `new_columns` are those that the
-    table gets by it. `scope` is what must not have changed since `before`; `recheck` raises a
-    WriteConflictError or a SchemaMismatchError if the log says so.
+    `written` is None if they were not counted: there are about `expected` (None: unknown). With
+    `adds` they are added to the old ones instead; with `match` they are merged into those of
+    `scope`, and `written` are the contents after that. `new_columns` are added to the table.
+    `scope` must not have changed since `before`; otherwise `recheck` raises a WriteConflictError or
+    a SchemaMismatchError.
     """
 
     scope: Scope
@@ -49,19 +49,19 @@ class Publication:
 
     @property
     def token(self) -> str:
-        """What the commit is found by."""
+        """The token by which the commit is found."""
         return str(self.transaction.metadata["token"])
 
     @property
     def count(self) -> int | None:
-        """The number of rows, or what is expected; None if it is not known."""
+        """The number of rows, counted or expected; None if unknown."""
         if self.written is None:
             return self.expected
         return sum(one.count for one in self.written.values())
 
 
 class Storage(Protocol):
-    """One table, as one run sees it; it exists."""
+    """One existing table, as one run sees it."""
 
     @property
     def log(self) -> TableLog:
@@ -69,30 +69,30 @@ class Storage(Protocol):
 
     @property
     def counts(self) -> bool:
-        """Whether its log counts rows, so that they need not be counted beforehand."""
+        """Whether its log has row counts, so that rows need not be counted before."""
 
     @property
     def merges(self) -> bool:
-        """Whether it publishes new rows by merging them, so that the old ones are not rewritten."""
+        """Whether it merges new rows without rewriting the old ones."""
 
     def before(self) -> TableState:
-        """Return the table as it is when the write begins."""
+        """Return the state of the table when the write begins."""
 
     def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
-        """Compute the rows once, and keep them while they are checked and published."""
+        """Compute the rows once, and keep them in this block."""
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version; raises TableError."""
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Publish staged rows and return the version; raises a RuntimeFailure, nothing done."""
+        """Publish staged rows and return the version; on a RuntimeFailure nothing has changed."""
 
     def fence(self, transaction: Transaction) -> None:
         """Commit the transaction and nothing else, if it is above those of the same app id."""
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Make what commits, oldest first, touched what it was before them, in one step.
+        """Atomically restore what these commits (oldest first) touched.
 
-        No other commit may have touched it since. Raises a RuntimeFailure, nothing done; does
-        nothing where the transaction is not above those of the same app id.
+        No other commit may have touched it since. On a RuntimeFailure nothing has changed; no-op if
+        the transaction is not above those of the same app id.
         """

@@ -1,4 +1,4 @@
-"""Finds tables by path or by catalog name, and keeps their logs at hand."""
+"""Finds tables by path or by catalog name, and caches their logs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Tables:
-    """The tables that one session works on; keep it as long as the session.
+    """The tables of one session; keep it as long as the session.
 
-    Without a session, logs of tables that are named by their location can be read.
+    Without a session, it can read the logs of tables given by location.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
@@ -35,7 +35,7 @@ class Tables:
         self._keeper = self
 
     def within(self, spark: SparkSession) -> Tables:
-        """Return the same tables for another session of this Spark; their logs stay at hand."""
+        """Return the same tables for another session of this Spark; cached logs are kept."""
         tables = Tables(spark)
         tables._keeper = self._keeper
         return tables
@@ -44,11 +44,11 @@ class Tables:
     def spark(self) -> SparkSession:
         """The session; raises TableError if there is none."""
         if self._spark is None:
-            raise TableError("this can be known in a Spark session only")
+            raise TableError("this needs a Spark session")
         return self._spark
 
     def location(self, target: Target) -> str:
-        """Return where the table is; raises TableError for a catalog table that does not exist."""
+        """Return the location of the table; raises TableError for an unknown catalog table."""
         if target.location is not None:
             return target.location
         name = target.table or ""
@@ -66,7 +66,7 @@ class Tables:
         return str(_format("delta").location_of(self.spark, name))
 
     def _exists(self, name: str) -> bool:
-        """Whether the catalog has a table of this name; raises TableError where it cannot tell."""
+        """Whether the catalog has a table of this name; raises TableError if that fails."""
         try:
             return bool(self.spark.catalog.tableExists(name))
         except Exception as error:
@@ -90,12 +90,12 @@ class Tables:
         return self.log(target).state(version)
 
     def storage(self, target: Target) -> Storage:
-        """Return the table as one run reads and writes it."""
+        """Return the storage of the table for one run."""
         found: Storage = _format(target.format).storage(self.spark, self.log(target))
         return found
 
     def writable(self, output: OutputSpec, schema: StructType) -> Storage:
-        """Return the table for rows of this schema; its first write creates a Delta table.
+        """Return the storage for rows of this schema; the first write creates a Delta table.
 
         Raises SchemaMismatchError and TableError.
         """
@@ -112,7 +112,7 @@ class Tables:
         return self.storage(output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
-        """Return the actions that Parquet files of a Delta log hold."""
+        """Return the actions in Parquet files of a Delta log."""
         urls = [file if is_remote(file) else f"file:{file}" for file in files]
         rows = self.spark.read.parquet(*urls)
         return [json.loads(text) for text in rows.toJSON().collect()]
@@ -135,14 +135,14 @@ class Tables:
 
 
 def _format(name: str) -> Any:
-    """Return the module that works on tables of a format; loaded on use, as it takes Spark."""
+    """Return the module of a table format; imported on use, as it needs Spark."""
     return import_module(f"spark_runtime.{name}")
 
 
 def _check_storable(schema: StructType, output: OutputSpec) -> None:
     """Raise unless rows of this schema can be the first of the table.
 
-    A SchemaMismatchError, or a TableError where its partition columns cannot be keys.
+    Raises SchemaMismatchError, or TableError if its partition columns cannot be keys.
     """
     void = [field.name for field in schema if "void" in field.dataType.simpleString()]
     if void:

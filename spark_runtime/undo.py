@@ -1,4 +1,4 @@
-"""Undoes what runs wrote: their partitions become what they were before, and no others."""
+"""Undoes runs: restores exactly the partitions that they wrote."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def undo_runs(
     table: str | None = None,
     format: str = "delta",  # noqa: A002 (as the run spec names it)
 ) -> dict[str, object]:
-    """Put back, in one commit, the partitions that the attempts with these tokens replaced.
+    """Restore, in one commit, the partitions that the attempts with these tokens replaced.
 
-    Every partition becomes what it was before the first of them. Undoing twice is the same as
-    once; an attempt that wrote nothing has nothing to undo. Returns `{"version", "partitions"}`:
-    the version that holds the old rows again (None: nothing had to be done) and the partitions
-    put back. Raises UndoRefusedError where someone else changed them since, named by the commit,
-    or where old files are gone; nothing is changed then.
+    Every partition gets the contents from before the first of them. A second undo is a no-op, as is
+    that of an attempt that wrote nothing. Returns `{"version", "partitions"}`: the version with the
+    old rows (None: nothing to do) and the restored partitions. Raises UndoRefusedError, with
+    nothing changed, if another writer changed them since (with its commit) or if old files are
+    gone.
     """
     assert_safe(spark)
     name = DatasetRef("", table or location or "")
@@ -77,7 +77,7 @@ def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:
 def undo_attempts(
     spark: SparkSession, output: OutputSpec, tokens: Sequence[str], tables: Tables
 ) -> OutputResult:
-    """Put back what these attempts wrote to an output; see `undo_runs`."""
+    """Restore what these attempts wrote to an output; see `undo_runs`."""
     before = tables.state(output)
     if before is None or not output.scope:
         return OutputResult(dataset=output.dataset, version_before=-1, version=None, partitions=())
@@ -96,9 +96,9 @@ def undo_attempts(
 
 
 def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
-    """Return what would keep runs on this table from being undone for so many days; no Spark.
+    """Return what would prevent undoing runs on this table for this many days; without Spark.
 
-    A table that is not there yet keeps none. Raises TableError where the log cannot be read.
+    Empty for a table that does not exist yet. Raises TableError if the log is unreadable.
     """
     version = log.latest_version()
     if version is None:
@@ -117,7 +117,7 @@ def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
     return problems
 
 
-#: What a table keeps unless it says otherwise: files after they were replaced, its log.
+#: The default retention of replaced files and of the log.
 _RETENTION = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 30 days",
@@ -126,7 +126,7 @@ _DAYS = {"hour": 1 / 24, "day": 1, "week": 7}
 
 
 def _days(interval: str) -> float | None:
-    """Return the days of an interval as table properties write it, None for another form."""
+    """Return the days of an interval in a table property, None for another format."""
     words = interval.lower().removeprefix("interval").split()
     total = 0.0
     for number, unit in zip(words[::2], words[1::2], strict=False):
@@ -153,6 +153,6 @@ def _transaction(log: TableLog, undone: Sequence[Commit]) -> Transaction:
     }
     identity = hashlib.sha256("\n".join(tokens).encode()).hexdigest()[:32]
     app_id = f"lineage-backfill/undo/{identity}"
-    # Delta makes each of them once; one that was taken back is made again.
+    # Delta makes each of them once; a reverted one is made again.
     version = log.state().transactions.get(app_id, 0) + 1
     return Transaction(app_id=app_id, version=version, metadata=metadata)

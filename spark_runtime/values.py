@@ -1,7 +1,7 @@
-"""Partition values: from a spec's texts by column type to the log's texts and to SQL literals.
+"""Partition values: converts the texts of a run spec to those of the log and to SQL literals.
 
-A value reaches SQL only in a form that no parser setting can change: text as the hexadecimal of
-its UTF-8 bytes, everything else rendered from a parsed Python value.
+SQL only contains values in forms that no parser setting can change: text as hexadecimal UTF-8,
+everything else rendered from a parsed Python value.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Values = tuple[str | None, ...]
 
 
 class Open(Enum):
-    """What stands in a pattern for a value that is left open."""
+    """The type of an open value in a pattern."""
 
     ANY = "any value"
 
 
-#: Every value of a column, NULL included; the text `*` is a value like any other.
+#: Any value of a column, including NULL; the text `*` is a normal value.
 ANY: Final = Open.ANY
 #: Partitions that have the same values in some columns, and any in the others.
 Pattern = tuple[str | Open | None, ...]
 
-#: Where Spark keeps that a text is a CHAR or a VARCHAR: in the metadata of its column.
+#: The metadata key with which Spark marks CHAR and VARCHAR columns.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
@@ -45,8 +45,8 @@ _SQL_TYPES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": 
 class PartitionColumn:
     """One partition column and its type as Delta's schema names it (`string`, `date`, `long`…).
 
-    A table may be partitioned by any type. Where a value has several texts (a TIMESTAMP in each
-    time zone, a CHAR with and without its blanks), no text is a key: see `refuse_inexact`.
+    A table may be partitioned by any type. If a value has several texts (a TIMESTAMP in each time
+    zone, a CHAR with and without padding), it cannot be a key: see `refuse_inexact`.
     """
 
     name: str
@@ -75,8 +75,8 @@ class PartitionColumn:
             return self._decimal(text)
         except (ValueError, KeyError, InvalidOperation) as error:
             raise PartitionValueError(
-                f"{text!r} is no value of partition column {self.name!r} ({self.type})",
-                hint="Say in the dataset's `columns` how its keys are written.",
+                f"{text!r} is not a value of partition column {self.name!r} ({self.type})",
+                hint="Set the format of its keys in the dataset's `columns`.",
             ) from error
 
     def _is_key(self, text: str) -> bool:
@@ -86,7 +86,7 @@ class PartitionColumn:
             return False
 
     def found(self, text: str | None) -> str | None:
-        """Return a value that a table holds in canonical form, one that is not a key as it is.
+        """Return a stored value in canonical form, or unchanged if it is not a key.
 
         Raises TableError.
         """
@@ -96,10 +96,10 @@ class PartitionColumn:
             return text
 
     def _storable(self, text: str) -> str:
-        """Return a text; raises PartitionValueError for one that no folder can be named by."""
+        """Return a text; raises PartitionValueError if it cannot be a folder name."""
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise PartitionValueError(
-                f"{text!r} is no value of partition column {self.name!r}: a NUL or half a "
+                f"{text!r} is not a value of partition column {self.name!r}: a NUL or half a "
                 "character cannot be stored",
                 hint="Correct the key.",
             )
@@ -166,7 +166,7 @@ def quoted(name: str) -> str:
 
 
 def unused(name: str, columns: Iterable[str]) -> str:
-    """Return a name that no column has, in any case of letters.
+    """Return a name that no column has, ignoring case.
 
     >>> unused("rank", ["n", "Rank"])
     'rank_'
@@ -178,9 +178,9 @@ def unused(name: str, columns: Iterable[str]) -> str:
 
 
 def logged(column: PartitionColumn, text: str | None) -> str | None:
-    """Return a value of Delta's log in canonical form; its three ways to say NULL become one.
+    """Return a value of Delta's log in canonical form, with one form of NULL instead of three.
 
-    One that cannot be a key (of such a type, or a date of year 12024) stays the text that it is.
+    One that cannot be a key (by its type, or a date in year 12024) is unchanged.
     """
     if text in (None, "", NULL_DIRECTORY):
         return None

@@ -1,7 +1,7 @@
-"""A warm process: one Spark session, many runs, told what to do in lines of JSON.
+"""A warm process: one Spark session, many runs, with requests as lines of JSON.
 
-Requests come on stdin, answers go to a file descriptor of their own, so whatever a job prints or
-reads cannot disturb them. The end of stdin ends the worker.
+Requests arrive on stdin, replies go to a separate file descriptor, so a job's input and output
+cannot interfere. The end of stdin ends the worker.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
 
 
 class Worker:
-    """Answers requests one by one; a job that raises is an answer like any other."""
+    """Answers requests one by one; an error of a job is a normal reply."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.tables = Tables(spark)
 
     def answer(self, line: str) -> dict[str, Any]:
-        """Do what a request asks for, and return the reply."""
+        """Handle a request, and return the reply."""
         identity = None
         try:
             request = json.loads(line)
@@ -73,7 +73,7 @@ class Worker:
 
 
 def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str, str]) -> int:
-    """Start Spark, then answer requests until there are no more; return the exit code."""
+    """Start Spark, then answer requests until stdin ends; return the exit code."""
     try:
         spark = get_session(conf)
     except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
@@ -94,7 +94,7 @@ def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str
 
 
 def _take_stdin() -> IO[str]:
-    """Return the requests' stream, and leave jobs an empty stdin."""
+    """Return the stream of requests, and give jobs an empty stdin."""
     requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
     with Path(os.devnull).open(encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -102,16 +102,16 @@ def _take_stdin() -> IO[str]:
 
 
 def _reply(replies: IO[str], **message: Any) -> None:
-    # No one left to hear it: stdin ends then, too.
+    # No reader is left: stdin ends then, too.
     with contextlib.suppress(BrokenPipeError):
         replies.write(json.dumps(message, ensure_ascii=False) + "\n")
         replies.flush()
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return an error as a reply holds it."""
+    """Return an error for a reply."""
     described = describe_error(error)
     message, hint = described.message, ""
     if isinstance(error, BackfillError):
-        message, hint = error.message, error.hint  # its text is both in one
+        message, hint = error.message, error.hint  # its text contains both
     return {"class": described.class_name, "message": message, "hint": hint}

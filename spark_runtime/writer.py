@@ -1,12 +1,12 @@
-"""Writes exactly the partitions of a run: checks first, then one atomic commit, then looks.
+"""Writes exactly the partitions of a run: checks, one atomic commit, then verification.
 
-The order of a write: settings and table fit; rows are computed once and kept; every row lies in the
-scope; empty partitions are allowed; the job's checks pass; no other commit changed the scope since
-the run started; replace; the commit is found in the log by the attempt's token; it touched only the
-scope and holds the rows that were counted, or it is taken back.
+The steps of a write: check that settings and table fit; compute the rows once and keep them; check
+that every row is in the scope, that empty partitions are allowed, the job's own checks, and that no
+other commit changed the scope since the run started; replace; find the commit in the log by the
+attempt's token; verify that it touched only the scope and has the counted rows, else revert it.
 
-Where nothing has to be known of the rows before they are published (no fingerprints, no checks;
-what is empty is cleared), they are not kept: each is checked on its way into the table.
+If nothing needs to be known about the rows before they are published (no fingerprints, no checks,
+empty partitions are cleared), they are not kept: each is checked while it is written.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ from spark_runtime.values import (
 
 _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
-#: Operators of a query that neither drop rows after a projection above them, as a limit does, nor
-#: vanish into a shuffle above them, as a sort or another shuffle does; and what they do so through.
+#: Query operators that neither drop rows of a projection above them, as a limit does, nor are
+#: removed by a shuffle above them, as a sort or another shuffle is; and those that pass this on.
 _PLAIN = frozenset({"Aggregate", "Generate", "Join", "LogicalRDD", "LogicalRelation", "Window"})
 _PASSED = frozenset({"Filter", "Project", "SubqueryAlias"})
 
@@ -80,10 +80,10 @@ def write_partitions(
     tables: Tables,
     options: WriteOptions | None = None,
 ) -> OutputResult:
-    """Replace the output's scope by the rows of `frame`, and touch nothing else.
+    """Replace the output's scope with the rows of `frame`, and nothing else.
 
-    Calling it again with the same run changes nothing and returns the same result. Raises a
-    RuntimeFailure; the old rows are then all still there.
+    Calling it again with the same run changes nothing and returns the same result. On a
+    RuntimeFailure all old rows are unchanged.
     """
     assert_safe(frame.sparkSession)
     with guarded(frame.sparkSession):
@@ -96,7 +96,7 @@ def write_partitions(
 
 
 def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult:
-    """Write nothing to an output that has no partition at the run's keys; refuse rows for it."""
+    """Write nothing to an output without partitions at the run's keys; refuse rows for it."""
     if not frame.isEmpty():
         raise UnexpectedPartitionError(
             f"{output.dataset} has no partition at the keys of this run, and there are rows for it;"
@@ -107,7 +107,7 @@ def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult
 
 
 class _Write:
-    """One write on its way."""
+    """One write in progress."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Write:
     # Before the write.
 
     def _counted(self, found: TableState) -> TableState:
-        """Return the state with the rows of the scope counted where the log does not tell them."""
+        """Return the state with the rows of the scope counted if the log has no counts."""
         held = self.scope.members(found)
         unknown = [v for v in held if is_exact(v) and found.contents(v).rows is None]
         if not unknown:
@@ -217,14 +217,14 @@ class _Write:
             refuse_foreign_change(self.log, self.since, state, self.scope, self.run, until)
 
     def _new(self) -> DataFrame:
-        """Return the rows to publish, in the table's shape: of a merge, one of each key."""
+        """Return the rows to publish in the table's shape; for a merge, one per key."""
         if self.match is None:
             return self._gathered(self.shaped)
         new = self.match.newest(self._checked_on_the_way(self.shaped))
         return new if self.storage.merges else self._gathered(self._merged(new))
 
     def _held_after(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that the scope gets by publishing these."""
+        """Return the rows of the scope after publishing these."""
         return self._merged(rows) if self.match is not None and self.storage.merges else rows
 
     def _merged(self, new: DataFrame) -> DataFrame:
@@ -232,13 +232,13 @@ class _Write:
         return self.match.merged(self.storage.held(self.before.version, self.scope), new)
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
-        """Return the rows, those of one partition together.
+        """Return the rows grouped by partition.
 
-        Else every task would write a file into every partition.
+        Otherwise every task would write a file into every partition.
         """
         if self.scope.is_single:
             return frame
-        # Rebalancing splits the large ones again, which takes adaptive execution.
+        # Rebalancing splits large ones again, which needs adaptive execution.
         names = [quoted(column.name) for column in self.columns]
         if self.spark.conf.get("spark.sql.adaptive.enabled") == "true":
             return frame.hint("rebalance", *names)
@@ -246,7 +246,7 @@ class _Write:
 
     @property
     def _must_stage(self) -> bool:
-        """Whether something has to be known of the rows before they are published."""
+        """Whether something must be known about the rows before they are published."""
         return (
             self.fingerprints
             or bool(self.options.checks)
@@ -257,26 +257,26 @@ class _Write:
 
     @property
     def _expected(self) -> int | None:
-        """How many rows the write has to do with, as far as that is known before it."""
+        """The number of rows of the write, as far as it is known before."""
         replaced = (self.before.contents(v).rows for v in self._members())
         return total((self.options.reads, *replaced))
 
     def _unchecked(self) -> DataFrame:
-        """Return the rows to publish where nothing is checked before."""
+        """Return the rows to publish if nothing is checked before."""
         if self.match is not None:
             return self._new()
-        if _ends_plainly(self.shaped):  # then the check costs next to nothing before the shuffle
+        if _ends_plainly(self.shaped):  # then the check before the shuffle is almost free
             return self._gathered(self._checked_on_the_way(self.shaped))
         return self._checked_on_the_way(self._gathered(self.shaped))
 
     def _checked_on_the_way(self, frame: DataFrame) -> DataFrame:
-        """Return the rows; computing one that lies outside the scope fails, and names it."""
+        """Return the rows; computing one outside the scope fails, naming it."""
         if not self.columns:
             return frame
         inside = self._inside()
         values = F.array(*[F.col(quoted(column.name)).cast("string") for column in self.columns])
         refused = F.raise_error(F.concat(F.lit(_OUTSIDE), F.to_json(values)))
-        # As a value, not as a filter: that could be moved before a join that drops such rows.
+        # A value rather than a filter, which could be moved before a join that drops such rows.
         first = self.columns[0].name
         return frame.withColumn(first, F.when(inside, F.col(quoted(first))).otherwise(refused))
 
@@ -299,8 +299,8 @@ class _Write:
     ) -> dict[Values, dict[str, Any]]:
         """Return aggregates by partition.
 
-        A single partition needs no groups, which cost as much as a fingerprint; only where a row
-        lies outside it have the others to be told apart.
+        A single partition needs no grouping, which costs as much as a fingerprint; only if a row is
+        outside are the others grouped.
         """
         if self.columns and self.scope.is_single:
             outside = F.count_if(~self._inside()).alias(_COUNT_OUTSIDE)
@@ -324,11 +324,11 @@ class _Write:
         )
 
     def _members(self, written: Iterable[Values] = ()) -> dict[Pattern, Member]:
-        """Return the partitions of the scope: named, there already, or written now."""
+        """Return the partitions of the scope: listed, existing, or written now."""
         return self.scope.members(self.before, also=written)
 
     def _replaced(self, written: Mapping[Values, Rows]) -> Scope:
-        """Return the partitions to replace, by what is to become of the empty ones."""
+        """Return the partitions to replace, by the policy for empty ones."""
         members = self._members(written)
         empty = [values for values in members if values not in written]
         if empty and self.output.on_empty == "fail":
@@ -410,7 +410,7 @@ class _Write:
             if written is None:
                 return [list(values), None, None]
             part = _rows(written, values)
-            # What rows are added to is not known, so neither is the fingerprint of both.
+            # The existing rows are unknown, so the fingerprint of all rows is, too.
             return [list(values), part.count, None if self._adds else part.fingerprint]
 
         members = replaced.members(self.before, also=written or ())
@@ -427,7 +427,7 @@ class _Write:
                 "scope": self.scope.digest,
                 "partitions": [recorded(values) for values in members if is_exact(values)],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
-                # Read by reconcile.py where the run left no result.
+                # Read by reconcile.py if the run left no result.
                 "since": self.since.version,
                 "table_id": self.since.table_id,
                 "started_at": self.options.started_at and self.options.started_at.isoformat(),
@@ -442,7 +442,7 @@ class _Write:
         (ours,) = self.log.commits(version - 1, version)
         after = self.log.state(version)
         try:
-            # A commit may have come between this check and Delta's own.
+            # A commit may have occurred between this check and Delta's own.
             self._refuse_foreign_changes(after, version - 1)
         except WriteConflictError as error:
             self._refuse(ours, error)
@@ -465,7 +465,7 @@ class _Write:
             self._refuse(
                 ours,
                 VerificationError(
-                    f"{ours} of {self.output.dataset} holds other rows than were counted in "
+                    f"{ours} of {self.output.dataset} does not have the counted rows in "
                     f"{self._describe(wrong)}",
                     hint="The job does not compute the same rows twice; make it deterministic.",
                 ),
@@ -473,7 +473,7 @@ class _Write:
         refuse_stale(self.log.state(), self.run)
 
     def _found(self, version: int) -> OutputResult:
-        """Return what this attempt committed before it was stopped, once it is verified."""
+        """Return what this attempt committed before it was stopped, after verifying it."""
         (ours,) = self.log.commits(version - 1, version)
         if not is_as_planned(ours, self.log, self.scope, self.output, self.run):
             self._refuse(
@@ -486,7 +486,7 @@ class _Write:
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
     def _refuse(self, ours: Commit, error: RuntimeFailure) -> NoReturn:
-        """Take a commit back and raise the error, which says whether that was possible."""
+        """Revert a commit and raise the error, which says whether that was possible."""
         try:
             self._take_back(ours)
         except (UndoRefusedError, StaleAttemptError) as refused:
@@ -498,9 +498,9 @@ class _Write:
         raise type(error)(f"{error.message}; it was taken back", hint=error.hint) from error
 
     def _supersede(self) -> None:
-        """Keep earlier attempts of this run from committing, and take back what they added.
+        """Prevent earlier attempts of this run from committing, and revert what they added.
 
-        What they have replaced may stay, unless it overwrote a change of another writer.
+        What they replaced may stay, unless it overwrote a change of another writer.
         """
         has_begun = app_id(self.run) in self.before.transactions
         first = self.before.first_read - 1 if has_begun else self.before.version
@@ -514,9 +514,9 @@ class _Write:
         attempts = standing(own, self.before)
         if has_begun and self._builds_on and not attempts and self.before.first_read > 0:
             raise WriteConflictError(
-                f"an earlier attempt of this run may have written to {self.output.dataset}, "
-                "and the log does not reach back to where: whether its rows are there is not known",
-                hint="Look for them, and start the run as a new one.",
+                f"an earlier attempt of this run may have written to {self.output.dataset},"
+                " and the log does not reach back that far: its rows may be there",
+                hint="Check the table for them, and start the run as a new one.",
             )
         try:
             verify_put_backs(self.storage, own, own)
@@ -529,14 +529,14 @@ class _Write:
             if self._builds_on:
                 raise WriteConflictError(
                     f"an earlier attempt of this run has written its rows, and {error.message}",
-                    hint="Take out the rows of one of the two, and start the run as a new one.",
+                    hint="Delete the rows of one of the two, and start the run as a new one.",
                 ) from error
             # What it wrote is replaced.
         self.before = self._counted(self.storage.before())
 
     @property
     def _builds_on(self) -> bool:
-        """Whether what the table then holds depends on the rows that are there."""
+        """Whether the table's contents after the write depend on existing rows."""
         return self.output.mode in ("append", "merge") or self.output.on_empty == "keep"
 
     @property
@@ -544,7 +544,7 @@ class _Write:
         return {"backfill_id": self.run.backfill_id, "run_id": self.run.run_id}
 
     def _take_back(self, ours: Commit) -> None:
-        """Make what a commit touched what it was; raises UndoRefusedError and StaleAttemptError."""
+        """Restore what a commit touched; raises UndoRefusedError and StaleAttemptError."""
         state = self.log.state()
         refuse_stale(state, self.run)
         transaction = Transaction(
@@ -567,7 +567,7 @@ class _Write:
 
 
 def _ends_plainly(frame: DataFrame) -> bool:
-    """Whether it makes no difference to a query that its last projection is followed by another."""
+    """Whether another projection after the last one makes no difference to a query."""
     node = frame._jdf.queryExecution().analyzed()
     while node.nodeName() in _PASSED:
         node = node.children().head()
@@ -586,7 +586,7 @@ def _by_partition(
     frame: DataFrame, columns: Sequence[PartitionColumn], aggregates: Sequence[Column]
 ) -> dict[Values, dict[str, Any]]:
     """Return aggregates by partition."""
-    # Grouped under names of ours: a column may be called like one of the aggregates.
+    # Grouped under our own names: a column may have the name of an aggregate.
     keys = [F.col(quoted(c.name)).alias(f"__key{i}") for i, c in enumerate(columns)]
     counted = frame.groupBy(*keys).agg(*aggregates)
     texts = [F.col(name).cast("string").alias(name) for name in counted.columns[: len(keys)]]

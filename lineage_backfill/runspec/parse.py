@@ -226,7 +226,7 @@ def _instant(text: str | None, place: str) -> datetime | None:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SpecError(f"{place}: {text!r} is no instant") from error
+        raise SpecError(f"{place}: {text!r} is not an instant") from error
     if instant.tzinfo is None:
         raise SpecError(f"{place}: {text!r} has no UTC offset")
     return instant
@@ -247,7 +247,7 @@ def _place_of_data(reader: _Reader) -> tuple[str | None, str | None]:
 def _columns(reader: _Reader) -> tuple[str, ...]:
     columns = tuple(reader.items("columns", _text))
     if len({column.lower() for column in columns}) != len(columns):
-        raise SpecError(f"{reader.place}.columns: a column stands twice")
+        raise SpecError(f"{reader.place}.columns: a column occurs twice")
     return columns
 
 

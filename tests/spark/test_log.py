@@ -225,7 +225,7 @@ def test_a_job_that_computes_other_rows_each_time_is_found_out(
 
     before = filled.rows()
     monkeypatch.setattr("spark_runtime.delta.replace", other)
-    with pytest.raises(VerificationError, match="holds other rows than were counted in day=d1"):
+    with pytest.raises(VerificationError, match="does not have the counted rows in day=d1"):
         filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"])
     assert filled.rows() == before
 

@@ -186,7 +186,7 @@ def test_a_check_that_raises_or_says_nothing_stops_the_write(
     new = rows(spark, ("d1", 7, 7, None))
     with pytest.raises(ZeroDivisionError):
         filled.write(new, ["d1"], WriteOptions(checks=[lambda audit: str(1 // 0)]))
-    with pytest.raises(RuntimeFailure, match="a check answered 0"):
+    with pytest.raises(RuntimeFailure, match="a check returned 0"):
         filled.write(new, ["d1"], WriteOptions(checks=[lambda audit: 0]))  # type: ignore[list-item, return-value]
     assert len(filled.rows()) == 3
 

@@ -255,7 +255,7 @@ def test_a_vacuumed_file_of_an_input_is_named_with_what_to_do(
     assert result.error is not None
     assert result.error.class_name == "InputMissingError"
     assert result.error.message == (
-        f"file:{gone} is gone, which the version that is read consists of. It was vacuumed or"
+        f"file:{gone} is missing, and the version to read needs it. It was vacuumed or"
         " deleted: plan again to read the newest version, or restore it."
     )
 

@@ -43,7 +43,7 @@ def test_without_a_head_all_is_left_to_the_project_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "complaint"),
     [
-        ("inputs = {", "the lines --@ of q.sql are no TOML"),
+        ("inputs = {", "the lines --@ of q.sql are not TOML"),
         ("input = 3", "q.sql: unknown key `input`"),
         ("inputs = 3", "`inputs` must be a table, not 3"),
         ("batch = 3", "`batch` must be a string, not 3"),

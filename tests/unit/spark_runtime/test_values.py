@@ -57,7 +57,7 @@ def test_a_text_has_one_canonical_form_and_one_literal(
 def test_a_text_that_is_no_value_of_its_column_is_refused(
     column: PartitionColumn, text: str
 ) -> None:
-    with pytest.raises(PartitionValueError, match=r"is no value of partition column"):
+    with pytest.raises(PartitionValueError, match=r"is not a value of partition column"):
         column.canonical(text)
 
 
