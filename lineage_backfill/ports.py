@@ -20,15 +20,15 @@ class LineageSource(Protocol):
     """Reads lineage; a partial answer is an error, never a smaller graph."""
 
     def read(self) -> LineageSnapshot:
-        """Return the whole lineage; raises LineageError where it cannot be read in full."""
+        """Return the whole lineage; raises LineageError if it cannot be read in full."""
 
 
 @runtime_checkable
 class EventSample(Protocol):
-    """A source of lineage that can show some of its events as they were sent."""
+    """A lineage source that can return some of its events as they were sent."""
 
     def sample(self, most: int) -> list[Any]:
-        """Return up to so many events; raises LineageError where they cannot be read."""
+        """Return at most this many events; raises LineageError if they cannot be read."""
 
 
 #: A partition of a table: a text, or None for NULL, of each partition column.
@@ -60,7 +60,7 @@ class TablePlace(NamedTuple):
 class TableCommit:
     """One commit, with the partitions that no later commit wrote.
 
-    `version` is None where files of a Parquet table changed without a commit. `changed` are the
+    `version` is None if files of a Parquet table changed without a commit. `changed` are the
     partitions whose contents it changed, `made` those that it wrote, also with equal contents or
     none. `job` and the versions of the inputs that it `read` are given where they are known.
     """
@@ -77,8 +77,8 @@ class TableCommit:
 class TableHistory:
     """The last change of each partition of a table, and how it was made.
 
-    `version` is None where there is no table. `old` are partitions whose last commit is no longer
-    in the log, which begins at `since`; without `whole` the list may be incomplete.
+    `version` is None if there is no table. `old` are partitions whose last commit is no longer in
+    the log, which begins at `since`; without `whole` the list may be incomplete.
     """
 
     version: int | None
@@ -137,7 +137,7 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Outcome of one attempt; `result` is the parsed result file, where there is one."""
+    """Outcome of one attempt; `result` is the parsed result file, if there is one."""
 
     state: AttemptState
     result: Mapping[str, Any] | None = None
@@ -146,19 +146,19 @@ class Outcome:
 
 
 class Origin(StrEnum):
-    """Who started what an attempt runs as in its engine, whichever executor follows it now."""
+    """Who started an attempt's run in its engine, whichever executor follows it now."""
 
     CREATED = "created"  # this backfill
-    RERUN = "re-run"  # was there before, and was started again by this backfill
-    ADOPTED = "adopted"  # others; it is followed, and never stopped
+    RERUN = "re-run"  # existed before, and was started again by this backfill
+    ADOPTED = "adopted"  # others; it is followed, but never stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """What an attempt runs as in its engine.
+    """The run of an attempt in its engine.
 
-    `id` is the name that the engine itself gives it, None where that is unknown. `also_started` are
-    those that the engine started by itself because the attempt succeeded.
+    `id` is its name in the engine, None if unknown. `also_started` are runs that the engine started
+    by itself because the attempt succeeded.
     """
 
     origin: Origin
@@ -168,7 +168,7 @@ class EngineRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The start of what an engine runs attempts in, under way or over after these `seconds`."""
+    """The start of a worker or an application of an engine, `seconds` long so far or in total."""
 
     what: str
     seconds: float
@@ -179,102 +179,102 @@ class Start:
 class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
 
-    Subclass it for the defaults: an engine that cannot undo and knows of its own attempts only.
+    Subclass it for the defaults: an engine that cannot undo and only knows its own attempts.
     """
 
-    #: Whether attempts heed `undo` in the run spec; those of any other engine run the job again.
+    #: Whether attempts support `undo` in the run spec; otherwise they would run the job again.
     can_undo: bool = False
-    #: Whether any machine can tell what became of an attempt, and not only the one that began it.
+    #: Whether every machine can determine the outcome of an attempt, not only the one that began
+    #: it.
     is_shared: bool = False
 
     def live(self, job: JobRef) -> KeySet | None:
-        """Return the run keys that runs from outside work on; None where it cannot know.
+        """Return the run keys of active runs from outside; None if the engine does not know them.
 
-        Raises EngineError where it should know and cannot tell.
+        Raises EngineError if it should know them but fails.
         """
         return None
 
     def open(self) -> None:
-        """Make ready to submit; raises EnvironmentMissingError, and does no harm when repeated."""
+        """Prepare for submissions; raises EnvironmentMissingError; may be repeated."""
         return
 
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
-        """Raise EngineError where one of these runs could not run here; nothing has begun then.
+        """Raise EngineError if one of these runs cannot run here, before any has begun.
 
-        `spec_of` makes a run spec that is never handed over.
+        `spec_of` makes a run spec that is never submitted.
         """
         return
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener(handle)`, from any thread, whenever an attempt has ended.
 
-        Also when `identify` has another answer than after `submit` or `find`.
+        It is also called when the answer of `identify` has changed since `submit` or `find`.
         """
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Submit the run spec and return a handle; a token never starts two attempts."""
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of the attempt with this token, None if it was never begun.
+        """Return the handle of the attempt with this token, None if it never began.
 
-        The listener is notified when it ends, whichever process submitted it. None gives the
-        attempt up: a later submission with its token, by an executor that was overtaken while it
-        slept, starts nothing.
+        The listener is notified when it ends, whichever process submitted it. After None, a later
+        submission with this token starts nothing: an overtaken executor may still try.
         """
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
-        """Return the outcome that an attempt of another machine has left where this one sees it."""
+        """Return the outcome that an attempt of another machine left where this one can read it."""
         return None
 
     def can_tell(self, spec_path: Path, token: str) -> bool:
-        """Whether this machine can tell what became of an attempt that another one began."""
+        """Whether this machine can determine the outcome of an attempt that another one began."""
         return self.is_shared or self.left(spec_path, token) is not None
 
     def poll(self, handle: str) -> Outcome:
-        """Return the present outcome of the attempt."""
+        """Return the current outcome of the attempt."""
 
     def starts(self) -> Sequence[Start]:
-        """Return the starts that attempts wait for, and once those that are over since."""
+        """Return the starts that attempts wait for, and those that ended since the last call."""
         return ()
 
     def identify(self, handle: str) -> EngineRun | None:
-        """Return what the attempt runs as, None as long as nothing runs for it."""
+        """Return the run of the attempt in the engine, None if there is none yet."""
         return EngineRun(origin=Origin.CREATED)
 
     def cancel(self, handle: str) -> None:
         """Stop the attempt; no-op once it has ended.
 
-        What it has adopted is left running: the attempt ends as cancelled, and its error says so.
+        An adopted run is left running: the attempt ends as cancelled, and its error says so.
         """
 
     def logs(self, handle: str) -> str:
         """Return the log of the attempt so far."""
 
     def pack(self, spec_path: Path) -> None:
-        """Keep less of an attempt that has succeeded, once that is recorded; `find` finds it."""
+        """Compact the files of a successful attempt, once that is recorded; `find` still works."""
         return
 
     def close(self) -> None:
-        """Close processes and connections; running attempts go on, and `find` finds them again."""
+        """Close processes and connections; running attempts continue, and can be found again."""
 
 
 class ControlRequest(StrEnum):
-    """What a person asks of a running backfill."""
+    """A user's request to a running backfill."""
 
-    PAUSE = "pause"  # submit no more, let the running ones end; `resume` goes on
-    CANCEL = "cancel"  # submit no more, let the running ones end, cancel the rest
-    KILL = "kill"  # cancel, and stop the running ones too
+    PAUSE = "pause"  # submit no more runs, let the running ones end; `resume` continues
+    CANCEL = "cancel"  # submit no more runs, let the running ones end, cancel the rest
+    KILL = "kill"  # cancel, and also stop the running ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a backfill runs, kept with it in the run store for every executor that resumes it.
+    """How a backfill runs; stored with it for every executor that resumes it.
 
-    Without `cutoff` every planned run runs, also where its inputs are unchanged. Without `tail`,
-    keys that become complete meanwhile are listed at the end and not run. `max_parallel` None is
-    the project's own limit. `project` and `target` name those that it was submitted from.
+    Without `cutoff` every planned run runs, even if its inputs are unchanged. Without `tail`, keys
+    that become complete meanwhile are listed at the end, but not run. `max_parallel` None means the
+    project's own limit. It was submitted from `project` and `target`.
     """
 
     cutoff: bool = True
@@ -286,11 +286,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What is kept with a new backfill beside its plan; instants are aware, in UTC.
+    """What is stored with a new backfill, in addition to its plan; instants are aware, in UTC.
 
-    It begins at `scheduled_for`, and starts nothing from `expires_at` on. `parameters` are given to
-    every job. `undo_of` is the backfill that this one takes back. Without a `title` the executor
-    makes one from the plan.
+    It begins at `scheduled_for`, and starts no runs after `expires_at`. `parameters` are given to
+    every job. `undo_of` is the backfill that this one undoes. Without a `title` the executor makes
+    one from the plan.
     """
 
     title: str = ""
@@ -317,10 +317,10 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRecord(Submission):
-    """What the run store holds of one backfill, without its plan; instants are aware, in UTC.
+    """The record of one backfill in the run store, without its plan; instants are aware, in UTC.
 
     `left` holds the jobs with the keys that became complete while it ran and were not run, as
-    documents. `undone_by` is the backfill that takes this one back.
+    documents. `undone_by` is the backfill that undoes this one.
     """
 
     id: str
@@ -336,7 +336,7 @@ class BackfillRecord(Submission):
     undone_by: str | None = None
 
 
-#: How many characters the title and the description of a backfill may have.
+#: The maximum lengths of the title and the description of a backfill.
 MAX_TITLE, MAX_DESCRIPTION = 200, 1000
 
 
@@ -368,7 +368,7 @@ class RunRecord:
 
     @classmethod
     def of(cls, run: PlannedRun, **stands: Any) -> RunRecord:
-        """Return the record of a planned run, pending unless `stands` gives another state."""
+        """Return the record of a planned run; it is pending unless `stands` gives another state."""
         return cls(
             run_id=run.id,
             job=run.job,
@@ -382,7 +382,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One try at a run; `result` is the parsed result file, where there is one."""
+    """One try at a run; `result` is the parsed result file, if there is one."""
 
     run_id: str
     attempt: int
@@ -419,11 +419,11 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What the last attempt over some run keys of a job read and wrote.
+    """What the last attempt for some run keys of a job read and wrote.
 
-    `contents` is a document of the executor, None where it is unknown: the attempt has not
-    succeeded, or left no fingerprints. The store adds the backfill, the time of the submission and
-    a `number` that grows from attempt to attempt.
+    `contents` is a document of the executor, None if unknown: the attempt has not succeeded, or has
+    no fingerprints. The store adds the backfill, the time of the submission and a `number` that
+    grows from attempt to attempt.
     """
 
     job: JobRef
@@ -436,11 +436,11 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A run enters a state, and its attempt enters `attempt_state` where that is given.
+    """A run enters a state, and its attempt enters `attempt_state` if that is given.
 
     A move to SUBMITTED opens the attempt and needs its `token` and `machine`; a `trace` starts as
     unknown then, and is completed by the move to SUCCEEDED. `cut_off` are the planned keys that are
-    left out. Where `handle` and `engine_run` are None, those that are recorded stay.
+    left out. If `handle` or `engine_run` is None, the recorded one is kept.
     """
 
     run_id: str
@@ -478,7 +478,7 @@ class Lease:
 
 
 class Use(NamedTuple):
-    """Runs that a backfill has under way, and would have without a cap."""
+    """The number of active runs of a backfill, and the number without a cap."""
 
     active: int = 0
     wanted: int = 0
@@ -486,14 +486,14 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds the lease of a backfill, and until when it holds without a renewal."""
+    """The holder of a backfill's lease, and when the lease ends without a renewal."""
 
     owner: str
     until: datetime
 
 
 class Claim(NamedTuple):
-    """A backfill, who holds its lease, and how often that was taken."""
+    """A backfill, the holder of its lease, and how often the lease was taken."""
 
     record: BackfillRecord
     holder: Holder | None
@@ -502,7 +502,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """A process that takes backfills of a project and target, alive `until` it says so again."""
+    """A process that drives backfills of a project and target; alive `until` its next heartbeat."""
 
     owner: str
     until: datetime
@@ -512,7 +512,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A JSON document that has to reach a hook; `tries` failed so far."""
+    """A JSON document to deliver to a hook; `tries` have failed so far."""
 
     id: str
     hook: str
@@ -521,7 +521,7 @@ class Notice:
 
 
 class RunStore(Protocol):
-    """The record of backfills, written before anything is done.
+    """The record of backfills, written before every action.
 
     Methods that take a lease raise ConflictError once another executor has taken it over.
     """
@@ -535,7 +535,7 @@ class RunStore(Protocol):
         """Write a new backfill, its plan document and its runs, all pending.
 
         An undo marks the backfill that it undoes; raises ConflictError while an executor drives
-        that one, or where it is undone already.
+        that one, or if it is undone already.
         """
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
@@ -572,13 +572,13 @@ class RunStore(Protocol):
         """Return durations of succeeded runs, the newest `limit` of each job, without undoes."""
 
     def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
-        """Record how long an engine took to start what it runs attempts in."""
+        """Record how long an engine took to start a worker or an application."""
 
     def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
-        """Return how many seconds the newest starts of an engine took, the newest first."""
+        """Return the seconds that the newest starts of an engine took, newest first."""
 
     def time(self, local: datetime) -> datetime:
-        """Return the time by which leases go: the database's; `local` where that has no clock."""
+        """Return the time of the leases' clock: the database's, or `local` if it has none."""
 
     def acquire(
         self,
@@ -589,31 +589,31 @@ class RunStore(Protocol):
         ttl: timedelta,
         is_dead: Callable[[str], bool] | None = None,
     ) -> Lease:
-        """Take the lease; raises ConflictError while another owner, not dead, holds it."""
+        """Take the lease; raises ConflictError while another live owner holds it."""
 
     def holder(self, backfill_id: str) -> Holder | None:
         """Return the last holder, None if the lease is free; raises UnknownNameError."""
 
     def keep_to(self, target: str) -> None:
-        """Keep backfills of one target only, the first one; raises UsageError for another.
+        """Reserve the store for the first target; raises UsageError for another one.
 
-        What was recorded of a table in one target says nothing of that table in another.
+        Records about a table in one target do not apply to that table in another.
         """
 
     def claim(self, backfill_id: str) -> Claim:
-        """Return a backfill with its lease, in one reading; raises UnknownNameError."""
+        """Return a backfill with its lease, read at once; raises UnknownNameError."""
 
     def open_claims(self) -> tuple[Claim, ...]:
-        """Return the backfills that are under way, with their leases, oldest first."""
+        """Return the active backfills with their leases, oldest first."""
 
     def announce(self, driver: Driver) -> None:
         """Record a driver, or that it is still alive."""
 
     def withdraw(self, owner: str) -> None:
-        """Remove a driver; no-op where it is not recorded."""
+        """Remove a driver; no-op if it is not recorded."""
 
     def drivers(self) -> tuple[Driver, ...]:
-        """Return the drivers that are recorded, also those whose time is over."""
+        """Return the recorded drivers, including expired ones."""
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Extend the lease, and return the pending control request."""
@@ -621,7 +621,7 @@ class RunStore(Protocol):
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
     ) -> tuple[Mapping[str, Use], ...]:
-        """Record what this backfill uses of each pool; return what other driven backfills use."""
+        """Record this backfill's use of each pool; return the use by other driven backfills."""
 
     def release(self, lease: Lease) -> None:
         """Give up the lease and the partition locks; no-op if it was taken over."""
@@ -669,27 +669,27 @@ class RunStore(Protocol):
         """Mark a backfill as deleted; raises ConflictError while an executor drives it."""
 
     def prune(self, backfill_id: str, *, now: datetime) -> None:
-        """Remove all that is kept of a backfill, except traces and that it was there.
+        """Remove the record of a backfill, except its traces and its id.
 
-        Raises ConflictError while an executor drives it. Later it is a PrunedError to name it.
+        Raises ConflictError while an executor drives it. Naming it later raises PrunedError.
         """
 
     def pruned(self) -> Mapping[str, datetime]:
         """Return the ids of the backfills that were pruned, and when."""
 
     def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        """Put notices into the outbox, due at once; one whose id is there stays as it is."""
+        """Put notices into the outbox, due at once; ids that exist are ignored."""
 
     def take_notice(
         self, hooks: Collection[str], *, now: datetime, until: datetime
     ) -> Notice | None:
-        """Return the first notice that is due to one of these hooks, None if there is none.
+        """Return the first due notice for one of these hooks, None if there is none.
 
-        No other process gets it before `until`, unless it is put off or dropped.
+        No other process gets it before `until`, unless it is postponed or dropped.
         """
 
     def put_off(self, notice: Notice, *, until: datetime) -> None:
-        """Keep a notice that has not reached its hook until a later instant; counts as a try."""
+        """Postpone a notice that was not delivered; counts as a try."""
 
     def drop_notice(self, notice: Notice) -> None:
         """Remove a notice from the outbox."""
@@ -711,7 +711,7 @@ class Reporter:
         """Called once the run store holds the runs of a tail."""
 
     def engine_starting(self, start: Start) -> None:
-        """Called about once a second while attempts wait for a start, and when it is over."""
+        """Called about once a second while attempts wait for a start, and when it ends."""
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         """Called after the store has recorded the submission."""
@@ -723,7 +723,7 @@ class Reporter:
         """Called after an attempt failed that is retried after `delay`."""
 
     def stopping(self, running: int, *, hard: bool) -> None:
-        """Called when no more runs are submitted; `hard`: the running ones are stopped too."""
+        """Called when no more runs are submitted; with `hard`, running ones are stopped too."""
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
         """Called after the store has recorded the end."""

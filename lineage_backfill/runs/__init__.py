@@ -1,1 +1,1 @@
-"""Drives a plan: what may start, what is tried again, what came of it."""
+"""Runs plans: scheduling, retries, recovery, and reports."""

@@ -1,4 +1,4 @@
-"""What an executor needs of a project to run the plans of one backfill."""
+"""The parts of a project that an executor needs for the plans of one backfill."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from lineage_backfill.runs.tail import same_roots, tail_of
 
 @dataclass(eq=False)
 class ExecutionContext:
-    """Makes run specs, judges runs and plans tails, with keys as of the newest of the plans.
+    """Makes run specs, judges runs and plans tails, with keys as of the newest plan.
 
-    `functions` are those of python mappings, `root` the folder that relative locations start from,
-    `outbox` the one for lineage events, `lineage_url` where they go as well; `is_ours` tells a
-    backfill of this run store by its id, and `logs` what the logs of datasets' tables tell.
+    `functions` are those of python mappings, `root` the base of relative locations, `outbox` the
+    folder for lineage events, `lineage_url` an address to send them to; `is_ours` tests whether a
+    backfill id is of this run store, and `logs` returns the histories of datasets' tables.
     """
 
     snapshot: LineageSnapshot
@@ -55,11 +55,11 @@ class ExecutionContext:
         return self._resolver
 
     def spec(self, run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
-        """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
+        """Return the run spec of one attempt; raises DeclarationError for an unknown table."""
         return self._specs(run, attempt, token, result_path)
 
     def refuse_incomplete(self, runs: Iterable[PlannedRun]) -> None:
-        """Raise DeclarationError where no run spec can be made of a job."""
+        """Raise DeclarationError if no run spec can be made for a job."""
         self._specs.refuse_incomplete(runs)
 
     def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
@@ -76,11 +76,11 @@ class ExecutionContext:
         )
 
     def outside(self, snapshot: LineageSnapshot) -> OutsideRuns:
-        """Return the runs that a lineage tells of and no backfill of this run store has started."""
+        """Return the runs in a lineage that no backfill of this run store started."""
         return OutsideRuns(snapshot.history, self._resolver, self.is_ours)
 
     def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
-        """Return what has become complete since the plans were made and is stale by their roots."""
+        """Return a plan for keys that became complete since, and are stale by the plans' roots."""
         request = same_roots(plans[0], self._resolver_of(plans[0]))
         fresh = build_plan(
             request, self.snapshot, self.declarations, now=now, functions=self.functions
@@ -102,7 +102,7 @@ class ExecutionContext:
 
     def _take(self, resolver: Resolver) -> None:
         self._resolver = resolver
-        # The executor puts its own id of the backfill in.
+        # The executor replaces the backfill id by its own.
         self._specs = RunSpecs(
             resolver,
             backfill_id="",

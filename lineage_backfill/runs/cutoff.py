@@ -1,9 +1,10 @@
-"""Early cutoff: which keys of a run no real change reaches, by what its job has read before.
+"""Early cutoff: keys of a run that need not run, as their inputs are unchanged.
 
-A key is cut off only if every stale partition that it reads now holds what the job's own last run
-of that key is recorded to have read. The last *write* is no measure: a cancelled backfill may have
-repaired the input and not its reader. The run store knows what its own runs have written, unless a
-table's log shows a later change; a partition named as changed is unknown until it is written again.
+A key is cut off only if every stale partition that it reads now has the contents that the job's own
+last run of that key is recorded to have read. The last *write* is not enough: a cancelled backfill
+may have repaired the input but not its reader. The run store knows what its own runs wrote, unless
+a table's log shows a later change; a partition named as changed is unknown until it is written
+again.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from lineage_backfill.project.columns import physical_columns, physical_values
 from lineage_backfill.project.resolver import Input, JobFacts
 from lineage_backfill.runs.external import OutsideRuns
 
-#: Returns the traces of a job that may meet these keys.
+#: Returns the traces of a job that may overlap these keys.
 Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
-#: Returns what the logs of datasets' tables tell, of those that have one that can be read.
+#: Returns the histories of datasets' tables, for those with a readable log.
 Logs = Callable[[Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]]
-#: What partitions held, as digests of their fingerprints; None where that was not known.
+#: Contents of partitions, as digests of their fingerprints; None if unknown.
 Digests = dict[Point, str | None]
 
-_LENGTH: Final = 16  # characters of a digest: 12 bytes are more than enough to tell contents apart
+_LENGTH: Final = 16  # characters of a digest: 12 bytes are enough to distinguish contents
 _UNKNOWN: Final = "-" * _LENGTH
-#: The number of the first trace that is not read from the store: above all that are.
+#: The number of the first trace of this process: above all numbers in the store.
 _FIRST_NUMBER: Final = 1 << 62
-#: When runs of this drive are taken to have begun: the lineage was read before that.
+#: When runs of this process count as begun: later than all runs in the lineage.
 _LATER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a partition holds by the run store; `digest` None: in doubt."""
+    """The contents of a partition by the run store; `digest` is None if uncertain."""
 
     digest: str | None
     backfill_id: str
@@ -87,7 +88,7 @@ class Cutoff:
         self._asked: dict[JobRef, PartitionSet] = {}
         self._pruned: dict[JobRef, frozenset[DatasetRef]] = {}
         self._stale: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
-        #: As was said when the plan was made.
+        #: As stated when the plan was made.
         self._changed: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
         #: By any run of the plan.
         self._read: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
@@ -132,9 +133,9 @@ class Cutoff:
     # --- judging --------------------------------------------------------------------------------
 
     def judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
-        """Return the needed part of the run (None: nothing), and the keys cut off.
+        """Return the needed part of the run (None: nothing), and the keys that are cut off.
 
-        To be called once every run upstream has ended.
+        Call it after all upstream runs have ended.
         """
         facts = self._resolver.job(run.job)
         calendar = facts.calendar
@@ -164,7 +165,7 @@ class Cutoff:
                 stale, changed = self._reached(facts, calendar, edge, group, trace)
                 reached |= stale
                 needed |= changed
-            # A key that no stale partition reaches was planned for a reason not known here.
+            # A key without stale inputs was planned for a reason unknown here.
             needed |= group - reached
             needed |= self._lost(facts, group - needed)
         return needed
@@ -187,7 +188,7 @@ class Cutoff:
     def _by_last_run(
         self, facts: JobFacts, keys: PartitionSet
     ) -> tuple[list[tuple[Trace, PartitionSet]], PartitionSet]:
-        """Return the keys by their last run, and those without a certain one."""
+        """Return the keys by their last run, and those whose last run is uncertain."""
         last, basis = self._last_runs(facts), self._job_basis(facts)
         groups: dict[int, tuple[Trace, list[Point]]] = {}
         unknown: list[Point] = []
@@ -215,7 +216,7 @@ class Cutoff:
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the keys that read stale partitions of an input, and those that read changed ones.
 
-        A partition that is not stale in this plan counts as well where the store knows that it was
+        A partition that is not stale in this plan also counts if the store knows that it was
         rewritten: an earlier backfill may not have reached this reader.
         """
         mapping, lookback = edge.mapping, _lookback(facts, edge)
@@ -230,7 +231,7 @@ class Cutoff:
         for point in wanted.points():
             held = now.get(point)
             if held is None:
-                is_other = point in stale_points  # changed by someone unknown to the store
+                is_other = point in stale_points  # changed by a writer unknown to the store
             else:
                 is_other = (
                     held.digest is None
@@ -247,9 +248,9 @@ class Cutoff:
         return readers(stale), readers(PartitionSet.of_points(changed))
 
     def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
-        """Whether the table's log shows a change after the write that the store knows.
+        """Whether the table's log shows a change after the write recorded in the store.
 
-        The partition locks keep others from what this loop has written.
+        Partition locks protect what this process has written.
         """
         if held.since is _LATER or held.version is None:
             return False
@@ -261,9 +262,9 @@ class Cutoff:
 
     @cached_property
     def _last_changes(self) -> Mapping[DatasetRef, Mapping[Point, int | None]]:
-        """The version by which each partition changed last, by the logs of all tables.
+        """The version of the last change of each partition, from the logs of all tables.
 
-        They are read once, when the first key might be cut off.
+        They are read once, when the first key may be cut off.
         """
         touched = {
             ref: self._read.get(ref, NOTHING) | self._stale.get(ref, NOTHING)
@@ -281,11 +282,11 @@ class Cutoff:
     # --- tracking ------------------------------------------------------------------------
 
     def opened(self, run: PlannedRun) -> None:
-        """Note that the run is about to be submitted: its outputs become unknown."""
+        """Record that the run will be submitted: its outputs become unknown."""
         self._note(self._trace(run, None))
 
     def closed(self, run: PlannedRun, result: Mapping[str, Any] | None) -> Trace:
-        """Note the result file of a run that has succeeded, and return its trace."""
+        """Record the result file of a successful run, and return its trace."""
         facts = self._resolver.job(run.job)
         contents = None
         if result is not None and facts.calendar is not None and "inputs" in result:
@@ -318,10 +319,10 @@ class Cutoff:
         for output in facts.outputs:
             self._lay(self._holds(output.dataset), output.dataset, trace)
 
-    # --- what the store knows -------------------------------------------------------------------
+    # --- from the store -------------------------------------------------------------------
 
     def _last_runs(self, facts: JobFacts) -> dict[Point, Trace]:
-        """Return the newest trace of each run key of a job that matters to the plan."""
+        """Return the newest trace of each run key of a job that is relevant to the plan."""
         found = self._last.get(facts.ref)
         if found is None:
             found = self._last[facts.ref] = {}
@@ -332,7 +333,7 @@ class Cutoff:
         return found
 
     def _traces_of(self, facts: JobFacts) -> list[Trace]:
-        """Return the traces of a job over its planned keys and over those that wrote what is read.
+        """Return the traces of a job for its planned keys, and for keys that wrote what is read.
 
         The oldest come first.
         """
@@ -349,7 +350,7 @@ class Cutoff:
         return found
 
     def _holds(self, dataset: DatasetRef) -> dict[Point, _Held]:
-        """Return what the partitions of a dataset hold now; absent ones are unknown."""
+        """Return the current contents of a dataset's partitions; absent ones are unknown."""
         found = self._now.get(dataset)
         if found is None:
             found = self._now[dataset] = {}
@@ -364,7 +365,7 @@ class Cutoff:
         return found
 
     def _lay(self, held: dict[Point, _Held], dataset: DatasetRef, trace: Trace) -> None:
-        """Replace what partitions held by what one attempt has written."""
+        """Replace the contents of partitions with what one attempt wrote."""
         facts = self._resolver.job(trace.job)
         mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
         if mapping is None or facts.calendar is None:
@@ -376,7 +377,7 @@ class Cutoff:
                 held[point] = one
 
     def _doubt(self, held: dict[Point, _Held], dataset: DatasetRef, facts: JobFacts) -> None:
-        """Mark as unknown what a run outside of this store may have written since."""
+        """Mark partitions as unknown that a run outside of this store may have written since."""
         latest: dict[PartitionSet, datetime | None] = {}
         mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
         for run in self._outside.of(facts.ref) if mapping is not None else ():
@@ -424,9 +425,9 @@ class Cutoff:
         partition: Mapping[str, Any],
         types: Mapping[str, str],
     ) -> Iterable[Point]:
-        """Return the partition that a result file names, by its key or by its column values.
+        """Return the partition in a result file, by its key or by its column values.
 
-        A run that reads a whole table gets no keys, and reports the values that it found.
+        A run that reads a whole table gets no keys, and reports the column values.
         """
         values = partition.get("values")
         if values is None:
@@ -450,7 +451,7 @@ class Cutoff:
     def _fingerprints(
         self, trace: Trace, what: str, dataset: DatasetRef
     ) -> tuple[Digests, int | None]:
-        """Return what an attempt has read or written of a dataset, and the table's version."""
+        """Return a dataset's contents as an attempt read or wrote it, and the table's version."""
         calendar = self._resolver.calendar(dataset)
         name = [dataset.namespace, dataset.name]
         parts = () if trace.contents is None or calendar is None else trace.contents[what]
@@ -461,18 +462,18 @@ class Cutoff:
             points = list(_parsed(calendar, part["keys"]).points())
             text = part["digests"]
             digests = [text[at : at + _LENGTH] for at in range(0, len(text), _LENGTH)]
-            if len(points) == len(digests):  # else its calendar begins or ends elsewhere now
+            if len(points) == len(digests):  # otherwise its calendar has other bounds now
                 known = (None if one == _UNKNOWN else one for one in digests)
                 return dict(zip(points, known, strict=True)), part["version"]
         return {}, None
 
     def _job_basis(self, facts: JobFacts) -> str:
-        """Return what must not have changed for two runs of a job to be comparable."""
+        """Return what must be equal for two runs of a job to be comparable."""
         assert facts.calendar is not None
         return _hash(*_identity(facts.calendar), facts.lookback, self._given)
 
     def _dataset_basis(self, dataset: DatasetRef, calendar: Calendar) -> str:
-        """Return what must not have changed for a dataset's keys to mean the same partitions."""
+        """Return what must be equal for a dataset's keys to mean the same partitions."""
         declared = self._resolver.dataset_declaration(dataset)
         stored = (declared.location, declared.table, declared.columns) if declared else ()
         return _hash(*_identity(calendar), *stored)
@@ -519,12 +520,12 @@ def _narrowed(
 
 
 def _lookback(facts: JobFacts, edge: Input) -> int:
-    """Return how far the reads along an edge are widened: never along that to its own output."""
+    """Return how far the reads along an edge are widened; not at all to the job's own output."""
     return 0 if edge.own else facts.lookback
 
 
 def _ended_later(held: _Held | None, other: _Held) -> bool:
-    """Whether the first of two runs of a backfill, merged into one partition, ended later."""
+    """Whether the first of two runs of a backfill that merged into one partition ended later."""
     return (
         held is not None
         and held.digest is not None
@@ -542,7 +543,7 @@ def _identity(calendar: Calendar) -> Iterator[object]:
         yield axis.name, axis.keys
     if calendar.time is not None:
         grid = calendar.time.grid
-        yield grid.family, grid.label(grid.at(0))  # slices of N minutes are counted from somewhere
+        yield grid.family, grid.label(grid.at(0))  # slices of N minutes are counted from a start
 
 
 def _hash(*parts: object) -> str:
@@ -557,7 +558,7 @@ def _digest(fingerprint: str | None) -> str:
 
 
 def _parsed(calendar: Calendar, keys: Sequence[Any]) -> PartitionSet:
-    """Return those of the keys that the calendar has."""
+    """Return the keys that exist in the calendar."""
     found = NOTHING
     for key in keys:
         with suppress(UsageError):

@@ -42,11 +42,11 @@ from lineage_backfill.runs.scheduler import JobLimits, Scheduler
 _log = logging.getLogger(__name__)
 #: Makes the judge of a backfill's plans.
 CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
-#: Returns what has become complete since the plans were made, None for nothing.
+#: Returns a plan for keys that became complete since, None for nothing.
 TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 
 _PASSING = (6, 7)  # exit codes of conflicts, and of services that do not answer
-#: Seconds between two looks at what is waited for.
+#: Seconds between two checks while waiting.
 _LOOK = 0.5
 _ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
@@ -62,9 +62,9 @@ class SystemClock:
 
 @dataclass(kw_only=True, eq=False)
 class Executor:
-    """Runs plans: the store keeps the record, engines run jobs, the reporter is notified.
+    """Runs plans: records in the store, submits to engines, notifies the reporter.
 
-    `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs go
+    `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs are
     below `state_dir`, in `backfills/<backfill>/runs/<run>-<attempt>.*`.
     """
 
@@ -81,21 +81,22 @@ class Executor:
     cutoff: CutoffMaker | None = None
     #: Plans again before the end.
     tail: TailMaker | None = None
-    #: Whether to wait, rather than be refused, where others hold what this executor needs.
+    #: Whether to wait, rather than fail, if others hold what this executor needs.
     waits: bool = False
-    #: Raises StalePlanError where a plan that was to start later no longer holds.
+    #: Raises StalePlanError if a plan with a later start is stale.
     check: Callable[[], None] | None = None
     #: Raises DeclarationError for runs whose run spec cannot be made.
     preflight: Callable[[Sequence[PlannedRun]], None] | None = None
-    #: Names a run from outside that writes the same partitions, if there is one; it is waited for.
+    #: Returns a run from outside that writes the same partitions, if any; the backfill waits for
+    #: it.
     live: Callable[[Sequence[PlannedRun]], str] | None = None
-    #: Machines that are no more; what they had under way is lost.
+    #: Machines that no longer exist; their active runs are lost.
     gone: Collection[str] = ()
-    #: After so many failed runs no more are started.
+    #: After this many failed runs, no more are started.
     max_failures: int | None = None
-    #: Whether another driver takes over what this one stops: its state stays as it is then.
+    #: Whether another driver takes over what this one stops: its state is then unchanged.
     hands_over: bool = False
-    #: Returns the parameters of a backfill with what their references stand for.
+    #: Returns the parameters of a backfill with their references resolved.
     reveal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def __post_init__(self) -> None:
@@ -104,7 +105,7 @@ class Executor:
         self._stops = 0
         self._lets_go = False
         self._stopped = threading.Event()
-        #: The same store, whose calls are repeated while its database does not answer.
+        #: The same store; calls are retried while its database does not answer.
         self._patient = cast(
             RunStore, PatientStore(self.store, self.reporter.waiting, self._stopped)
         )
@@ -114,10 +115,10 @@ class Executor:
     ) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
-        One that `waits` is scheduled, until a driver takes it. One that undoes another keeps that
-        from being resumed. Raises UsageError for a run without an engine or an expiry that comes
-        too early, GuardRailError for a plan without its runs, ConflictError where the backfill to
-        be undone is driven, or was undone.
+        One that `waits` is scheduled until a driver takes it. A backfill that is being undone
+        cannot be resumed. Raises UsageError for a run without an engine or an expiry before the
+        start, GuardRailError for a plan without its runs, ConflictError if the backfill to undo is
+        driven or already undone.
         """
         submission = submission or Submission()
         if plan.runs is None:
@@ -128,7 +129,7 @@ class Executor:
         self._check_engines(plan.runs, undo=submission.undo_of is not None)
         if self.preflight is not None:
             self.preflight(plan.runs)
-        self.reveal(submission.parameters)  # refused before anything is written
+        self.reveal(submission.parameters)  # refuse before writing anything
         now = self.clock.now()
         begins, expires = submission.scheduled_for or now, submission.expires_at
         if expires is not None and expires <= begins:
@@ -152,11 +153,11 @@ class Executor:
     def drive(self, backfill_id: str) -> BackfillState:
         """Drive a backfill to an end and return its state.
 
-        Ctrl-C once lets running attempts end, twice stops them; both leave it to be resumed.
-        Raises ConflictError while another executor drives it or another backfill writes one of
-        its partitions, EnvironmentMissingError before the first submission. The lease of an
-        executor that no longer renews it is taken over once it expires; a live executor and other
-        backfills are waited for only if this executor `waits`.
+        Ctrl-C once lets running attempts end, twice stops them; it can be resumed after both.
+        Raises ConflictError while another executor drives it or another backfill writes one of its
+        partitions, EnvironmentMissingError before the first submission. The lease of an executor
+        that no longer renews it is taken over once it expires; a live executor and other backfills
+        are waited for only if this executor `waits`.
         """
         with self._leased(backfill_id) as lease:
             return self._drive(lease)
@@ -164,7 +165,7 @@ class Executor:
     def resume(self, backfill_id: str) -> BackfillState:
         """Resume a backfill that was paused, interrupted or killed; one that ended stays as it is.
 
-        So does one that was paused while this executor waited for it.
+        Also one that was paused while this executor waited for it.
         """
         before = self.store.backfill(backfill_id).state
         with self._leased(backfill_id) as lease:
@@ -178,13 +179,13 @@ class Executor:
             return self._drive(lease)
 
     def adopt(self, backfill_id: str) -> BackfillState:
-        """Drive a backfill that is under way and has no driver; heeds what persons request."""
+        """Drive an active backfill without a driver; follows control requests."""
         with self._leased(backfill_id) as lease:
             record = self.store.backfill(backfill_id)
             return self._drive(lease) if record.state.is_under_way else record.state
 
     def retry(self, backfill_id: str) -> BackfillState:
-        """Run what failed, was blocked or cancelled again, and what never started."""
+        """Re-run failed, blocked and cancelled runs, and those that never started."""
         with self._leased(backfill_id) as lease:
             record = self.store.backfill(backfill_id)
             if record.state is BackfillState.SUCCEEDED:
@@ -205,7 +206,7 @@ class Executor:
     def cancel(self, backfill_id: str, *, kill: bool = False) -> BackfillState | None:
         """Cancel the runs that have not started; `kill` also stops the running ones.
 
-        Returns the state, None where the request was left for another executor.
+        Returns the state, None if the request was left for another executor.
         """
         now = self.clock.now()
         self.store.request_control(
@@ -222,14 +223,14 @@ class Executor:
             raise
 
     def stop(self) -> None:
-        """Stop the present run of a backfill, or the next one, as Ctrl-C does; thread-safe."""
+        """Stop the current or next drive of a backfill, as Ctrl-C does; thread-safe."""
         self._stops += 1
         self._stopped.set()
         if self._driving is not None:
             self._driving.stop()
 
     def let_go(self) -> None:
-        """Wait no longer for what runs: it goes on, and `resume` finds it again; thread-safe."""
+        """Stop waiting: running attempts continue, and `resume` finds them; thread-safe."""
         self._lets_go = True
         self._stops = self._stops or 1
         self._stopped.set()
@@ -247,7 +248,7 @@ class Executor:
         return self.hands_over and self._lets_go
 
     def _drive(self, lease: Lease) -> BackfillState:
-        """Run the runs of a backfill, and then those that its tail adds."""
+        """Run the runs of a backfill, then those of its tail."""
         record = self.store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
         self.reporter.backfill_started(record.id, self._to_run(record, plans), record.title)
@@ -295,13 +296,13 @@ class Executor:
             self.check()
 
     def _plans(self, backfill_id: str) -> list[Plan]:
-        """Return the plan of a backfill and its tails; a plan that was started here is not read."""
+        """Return the plan of a backfill and its tails; a plan started here is not read again."""
         plan = self._started.pop(backfill_id, None)
         tails = [plan_from_dict(document) for document in self.store.tails(backfill_id)]
         return [plan or plan_from_dict(self.store.plan(backfill_id)), *tails]
 
     def _to_run(self, record: BackfillRecord, plans: Sequence[Plan]) -> Plan:
-        """Return the plan with the runs of its tails, without those that have ended."""
+        """Return the plan with the runs of its tails, without runs that have ended."""
         if record.started_at is None:
             return plans[0]
         runs = [run for plan in plans for run in plan.runs or ()]
@@ -309,11 +310,11 @@ class Executor:
         return plans[0].detailed(runs=tuple(run for run in runs if run.id not in ended))
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
-        """Return what has become complete since; None for a plan as of a named instant."""
+        """Return a plan for keys that became complete since; None for one as of an instant."""
         if self.tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
             return None
         now = self.clock.now()
-        # Planning may take its time.
+        # Planning may take some time.
         self._patient.renew(lease, now=self._patient.time(now), ttl=LEASE)
         return self.tail(plans, now)
 
@@ -326,7 +327,7 @@ class Executor:
         self._check_engines(left, undo=record.undo_of is not None)
         engines = {run.engine: self.engines[run.engine] for run in left if run.engine}
         self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
-        # Else nothing will be submitted.
+        # Otherwise nothing will be submitted.
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
         if record.control is None and self._locked(lease, left, waiting):
@@ -354,7 +355,7 @@ class Executor:
         cutoff = self.cutoff and self.cutoff(plans, record)
         folder = self.state_dir / "backfills" / record.id
         self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
-        if self._lets_go:  # asked for while the engines were made ready
+        if self._lets_go:  # requested while the engines were opened
             loop.let_go()
         for _ in range(0 if self._lets_go else self._stops):
             loop.stop()
@@ -398,7 +399,7 @@ class Executor:
     ) -> bool:
         """Lock what runs write; False if a control request came first.
 
-        Runs that are still `waiting` must not be run from outside either.
+        Runs that are still `waiting` must not be running from outside either.
         """
 
         def blocker() -> str:
@@ -415,7 +416,7 @@ class Executor:
         return self._wait(lease, blocker)
 
     def _wait(self, lease: Lease, blocker: Callable[[], str]) -> bool:
-        """Hold the lease while there is a blocker; False after a control request or a stop."""
+        """Wait while there is a blocker, holding the lease; False after a request or a stop."""
         said = ""
         while what := blocker():
             if what != said:
@@ -438,8 +439,8 @@ class Executor:
                 yield lease
         except BaseException as error:
             if self.hands_over and isinstance(error, BackfillError) and error.exit_code in _PASSING:
-                raise  # another driver goes on, or this one later
-            with suppress(BackfillError):  # the first error says more; or nothing had begun
+                raise  # another driver continues, or this one later
+            with suppress(BackfillError):  # the first error is more useful; or nothing had begun
                 why = redacted(str(error)) or type(error).__name__
                 now = self.clock.now()
                 self.store.enter(lease, BackfillState.INTERRUPTED, now=now, error=why)
@@ -495,7 +496,7 @@ def _left(job: PlannedJob) -> dict[str, Any]:
 def _handled(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
     """Call these at signals."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are for the main thread; others call the methods
+        yield  # only the main thread gets signals; others call the methods
         return
     before = {
         number: signal.signal(number, lambda *_, handle=handle: handle())
@@ -509,13 +510,13 @@ def _handled(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[
 
 
 def _endings() -> list[signal.Signals]:
-    """Return the signals that end this process alone, without those ignored, as under nohup."""
+    """Return the signals that end only this process, without ignored ones, as under nohup."""
     known = (signal.SIGTERM, signal.SIGHUP)
     return [one for one in known if signal.getsignal(one) is not signal.SIG_IGN]
 
 
 def _third_interrupts(stop: Callable[[], None]) -> Callable[[], None]:
-    """Return what turns the first two Ctrl-C into stops; a third one interrupts for good."""
+    """Return a handler that turns the first two Ctrl-C into stops; a third one interrupts."""
     pressed = count(1)
 
     def press() -> None:
@@ -527,7 +528,7 @@ def _third_interrupts(stop: Callable[[], None]) -> Callable[[], None]:
 
 
 def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
-    """Return what the runs write, together for each dataset."""
+    """Return the partitions that the runs write, by dataset."""
     written: dict[DatasetRef, list[Any] | None] = {}
     for run in runs:
         for write in run.writes:

@@ -1,4 +1,4 @@
-"""Runs in the lineage that no backfill of this run store has started."""
+"""Runs in the lineage that no backfill of this run store started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OutsideRun:
 
 
 class OutsideRuns:
-    """Knows the outside runs of each job; `is_ours` tells a backfill of this run store."""
+    """The outside runs of each job; `is_ours` tests for backfills of this run store."""
 
     def __init__(
         self, history: Iterable[ObservedRun], resolver: Resolver, is_ours: Callable[[str], bool]

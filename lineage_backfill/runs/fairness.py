@@ -1,4 +1,4 @@
-"""How backfills that are driven at the same time share a cap: pure."""
+"""How concurrent backfills share a cap; pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from lineage_backfill.ports import Use
 
-#: Stands for all runs, where else the name of a pool stands.
+#: The key for all runs, used instead of a pool's name.
 ALL = ""
 
 
 def shares(
     caps: Mapping[str, int], own: Mapping[str, Use], others: Iterable[Mapping[str, Use]]
 ) -> dict[str, int]:
-    """Return how many runs a backfill may have under way, by pool and in all."""
+    """Return how many active runs a backfill may have, by pool and in total."""
     uses = list(others)
     return {
         name: share(cap, own.get(name, Use()), [use[name] for use in uses if name in use])
@@ -22,11 +22,11 @@ def shares(
 
 
 def share(cap: int, own: Use, others: Iterable[Use]) -> int:
-    """Return how many runs a backfill may have under way, of a cap that it shares.
+    """Return how many active runs a backfill may have under a shared cap.
 
-    What it and the others want is filled up evenly, the smallest demand first, so none holds a
-    place that another one needs more. Places become free as runs end; every backfill gets its one
-    run, and so none starves, even where there are more backfills than places.
+    The cap is divided evenly, the smallest demand first, so no backfill keeps a place that another
+    one needs more. Places become free as runs end; every backfill gets at least one run, so none
+    starves, even with more backfills than places.
 
     >>> share(4, Use(active=4, wanted=100), [Use(active=0, wanted=100)])
     2

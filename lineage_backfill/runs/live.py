@@ -1,4 +1,4 @@
-"""Runs from outside that are under way on keys of a backfill."""
+"""Finds active runs from outside on keys of a backfill."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.runs.external import OutsideRun, OutsideRuns
 
-#: A run without an end that started longer ago counts as dead.
+#: A run without an end that started longer ago than this counts as dead.
 SILENT = timedelta(days=1)
 _AGAIN = 5.0  # seconds between two readings of the lineage
 
 
 class LiveRuns:
-    """Names the first such run, and looks again for as long as there is one.
+    """Names the first such run, and reads again while there is one.
 
-    `look` reads the present lineage, `engines` return the run keys that each engine knows of. With
-    `refuses` such a run raises ConflictError and is not waited for.
+    `look` reads the current lineage, `engines` return the run keys that each engine reports. With
+    `refuses` such a run raises ConflictError instead of a wait.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class LiveRuns:
         self._looked = time.monotonic()
 
     def blocker(self, runs: Sequence[PlannedRun]) -> str:
-        """Return a sentence about a run that is under way on keys of these, "" if there is none.
+        """Return a sentence about an active run on keys of these runs, "" if there is none.
 
-        Raises EngineError where an engine cannot tell.
+        Raises EngineError if an engine fails to answer.
         """
         if self._said and time.monotonic() - self._looked < _AGAIN:
             return self._said

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Notices:
-    """Makes the notices of a project, whose name is `project`; secrets are masked."""
+    """Makes the notices of the project named `project`; secrets are masked."""
 
     def __init__(
         self, hooks: Sequence[NotifyDeclaration], *, clock: Clock, project: str = ""
@@ -41,7 +41,7 @@ class Notices:
         hooks: Sequence[NotifyDeclaration] | None = None,
         **facts: Any,
     ) -> list[Notice]:
-        """Return a notice for each hook that wants the event; `title` among `facts` names it.
+        """Return a notice for each hook of the event; `title` in `facts` names it.
 
         The same `key` gives the same ids: written twice, it is one notice.
         """
@@ -71,7 +71,7 @@ class Notices:
 
 
 def keep(store: RunStore, notices: Sequence[Notice], *, now: datetime) -> None:
-    """Put notices of no state change into the outbox; an error of the store is only logged."""
+    """Put notices without a state change into the outbox; an error of the store is only logged."""
     try:
         store.add_notices(notices, now=now)
     except BackfillError as error:
@@ -141,7 +141,7 @@ class NotifyingStore:
 
 
 class StallReporter(Reporter):
-    """Passes every call on to another reporter, and finds backfills in which nothing happens."""
+    """Forwards every call to another reporter, and detects stalled backfills."""
 
     def __init__(self, reporter: Reporter, store: RunStore, notices: Notices) -> None:
         self._reporter = reporter
@@ -149,7 +149,7 @@ class StallReporter(Reporter):
         self._notices = notices
         self._backfill: str | None = None
         self._title = self._waits_for = ""
-        self._lock = Lock()  # the courier looks from a thread of its own
+        self._lock = Lock()  # the courier calls from its own thread
         self._live()
 
     def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
@@ -186,7 +186,7 @@ class StallReporter(Reporter):
             self._backfill = None
 
     def look(self) -> None:
-        """Notify the hooks for which nothing has happened for too long, once each."""
+        """Notify hooks about stalled backfills, once each."""
         now = self._notices.clock.now()
         with self._lock:
             if self._backfill is None:

@@ -18,7 +18,7 @@ LEASE = timedelta(seconds=30)
 def standing(
     store: RunStore, backfill_id: str, local: datetime
 ) -> tuple[BackfillRecord, Holder | None]:
-    """Return a backfill and the holder of its lease; INTERRUPTED where its process is gone.
+    """Return a backfill and the holder of its lease; INTERRUPTED if its process is gone.
 
     `local` is this machine's time. One that a live driver will take is not interrupted. Raises
     UnknownNameError.
@@ -36,10 +36,10 @@ def standing(
 
 
 def may_drive(claim: Claim, now: datetime) -> bool:
-    """Whether a driver may take a backfill by itself: the one rule.
+    """Whether a driver may take a backfill by itself.
 
-    It is under way and has no driver. What a person has stopped is left to a person. `now` is
-    the store's time.
+    It is active and has no driver. What a user stopped, only a user resumes. `now` is the store's
+    time.
     """
     record = claim.record
     if not record.state.is_under_way or is_driving(claim.holder, now):
@@ -51,7 +51,7 @@ def may_drive(claim: Claim, now: datetime) -> bool:
 
 
 def _begins(claim: Claim, now: datetime) -> bool:
-    """Whether the process that has submitted a backfill may be about to take its lease."""
+    """Whether the process that submitted a backfill may be about to take its lease."""
     return not claim.fence and now < claim.record.updated_at + LEASE
 
 
@@ -66,7 +66,7 @@ def living(store: RunStore, now: datetime, project: str, target: str) -> list[Dr
 
 
 def owner() -> str:
-    """Name this process among all that may drive a backfill."""
+    """Return a unique name of this process."""
     return f"{_machine()} process {os.getpid()}"
 
 
@@ -95,7 +95,7 @@ def machine() -> str:
 
 
 def _machine() -> str:
-    """Name this machine and, within it, the space in which process ids mean something."""
+    """Return the name of this machine and of its process-id namespace."""
     try:
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError:

@@ -1,4 +1,4 @@
-"""Waits for a run store that does not answer, so that what runs is not given up for it."""
+"""Waits for a run store that does not answer, so that running attempts are not given up."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from lineage_backfill.errors import StoreError, StoreUnreachableError
 from lineage_backfill.ports import Lease, Move, RunStore
 
-#: For how many seconds a store is waited for.
+#: How many seconds to wait for a store.
 PATIENCE = 300.0
 _LONGEST = 10.0  # seconds between two tries
 
 
 class PatientStore:
-    """A run store whose calls are repeated until it answers, or `patience` seconds have passed.
+    """A run store whose calls are retried until it answers, for at most `patience` seconds.
 
-    `said` gets the error's message, once; `stopped` ends the waiting. The StoreUnreachableError of
-    the last try is raised then.
+    `said` is called once with the error's message; `stopped` ends the waiting. Then the
+    StoreUnreachableError of the last try is raised.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PatientStore:
         return partial(self._repeated, found) if callable(found) else found
 
     def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
-        """Write moves; those of a try whose answer was lost are not written twice."""
+        """Write moves; if the answer of a try was lost, they are not written twice."""
         is_repeated = False
 
         def write() -> None:

@@ -1,4 +1,4 @@
-"""Which backfills are old enough to be removed, and which have to stay: pure."""
+"""Which backfills are old enough to be removed, and which must stay; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def prunable(
 ) -> tuple[list[BackfillRecord], dict[str, str]]:
     """Return the backfills that ended before an instant, and by id why other old ones must stay.
 
-    An undo and what it takes back go together: `retry` of the undo needs what the other recorded.
+    An undo and its backfill are removed together: `retry` of the undo needs the other's record.
     """
     known = {one.id: one for one in records}
     old = {id_ for id_, one in known.items() if (one.ended_at or one.updated_at) < before}

@@ -1,4 +1,4 @@
-"""What is known of backfills, as the documents that `status`, `report` and `history` print."""
+"""The documents about backfills that `status`, `report` and `history` print."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def status(
     runs: Sequence[RunRecord],
     driver: Holder | None = None,
 ) -> Document:
-    """Return where a backfill and each of its runs stand; `plan` is its plan document.
+    """Return the status of a backfill and its runs; `plan` is its plan document.
 
     `excluded_jobs` are left stale as the request asked, `blocked_jobs` for any other reason.
     """
@@ -70,7 +70,7 @@ def run(
     runs: Iterable[RunRecord],
     attempts: Iterable[AttemptRecord],
 ) -> Document:
-    """Return where one run stands, what it waits for and how often it was tried.
+    """Return the status of one run, what it waits for and its attempts.
 
     `planned` is its document in the plan.
     """
@@ -117,7 +117,7 @@ def _run(run: RunRecord) -> Document:
 
 
 def _identity(found: EngineRun | None) -> Document:
-    """Return who started what runs in the engine, and its id there; None where that is unknown."""
+    """Return who started the run in the engine, and its id there; None if unknown."""
     return {"origin": found and found.origin, "engine_run": found and found.id}
 
 
@@ -130,11 +130,11 @@ def report(
     without: Callable[[PlannedRun, KeySet], PlannedRun],
     logs: Callable[[Collection[DatasetRef]], Mapping[DatasetRef, TableRecord]],
 ) -> Document:
-    """Return what a backfill has touched beside what it had planned.
+    """Return the partitions that a backfill planned and those it rewrote.
 
-    What counts as touched is what each run read back from its commit, not what it meant to write.
-    `without` gives a run less the keys that were cut off: their partitions are left as they were.
-    `logs` reads the logs of tables, which are asked where a run succeeded and left no result.
+    Rewritten partitions are those that each run read back from its commit, not those it intended to
+    write. `without` returns a run without the keys that were cut off, whose partitions are
+    unchanged. `logs` reads the logs of tables, if a run succeeded without a result.
     """
     outputs: dict[tuple[JobRef, DatasetRef], _Output] = {}
 
@@ -206,7 +206,7 @@ def _add_written(
     written: Mapping[str, AbstractSet[DatasetRef]],
     output: Callable[[str, DatasetRef], _Output],
 ) -> None:
-    """Add what attempts say that they wrote; `written` holds the outputs of each run by its id."""
+    """Add what attempts report as written; `written` has the outputs of each run by id."""
     last = {attempt.run_id: attempt for attempt in attempts if attempt.state.is_final}
     for attempt in attempts:
         if attempt.state is AttemptState.SUCCEEDED:
@@ -224,7 +224,7 @@ def _add_written(
 
 
 class _Output:
-    """One dataset that one job writes: the partitions planned, and those touched."""
+    """One dataset that one job writes: the partitions planned, and those rewritten."""
 
     def __init__(self, job: JobRef, dataset: DatasetRef, calendar: Calendar) -> None:
         self.job = job
@@ -232,28 +232,28 @@ class _Output:
         self.calendar = calendar
         names = ("planned", "cut_off", "touched", "changed", "emptied", "meanwhile")
         self.sets = dict.fromkeys(names, NOTHING)
-        self.strange: list[Any] = []  # touched, and no key of the calendar
-        # Keys within a `*`, which a calendar made from the plan need not know.
+        self.strange: list[Any] = []  # touched, but not a key of the calendar
+        # Keys within a `*`, which may be missing in a calendar made from the plan.
         self.open: dict[str, dict[str, Any]] = {"changed": {}, "appeared": {}, "vanished": {}}
         self.rows = {"rows_before": 0, "rows": 0}
         self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
-        self.is_seen = True  # what each run that did not succeed has written
-        self.untold: list[AttemptRecord] = []  # that succeeded, and left no result
+        self.is_seen = True  # what each unsuccessful run wrote
+        self.untold: list[AttemptRecord] = []  # that succeeded without a result
 
     def plan(self, keys: KeySet | None) -> None:
-        """Add partitions that a run was told to write."""
+        """Add partitions that a run was to write."""
         self.sets["planned"] |= parse(self.calendar, keys)
 
     def cut_off(self, keys: KeySet | None, kept: KeySet | None) -> None:
-        """Add planned partitions that need not be written, all but those that are kept."""
+        """Add planned partitions that need not be written, except those to keep."""
         self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
     def look(self, record: TableRecord) -> None:
-        """Add what the table's log shows for the time of attempts that left no result.
+        """Add the changes in the table's log during attempts without a result.
 
-        The log does not say who made a commit. Planned keys count as the run's; others may be the
-        run's or someone else's, and are listed apart.
+        The log does not show who made a commit. Planned keys count as the run's; others may be of
+        another writer, and are listed separately.
         """
         times = [(one.submitted_at, one.ended_at or one.submitted_at) for one in self.untold]
         for what, found in (("changed", record.changes), ("touched", record.builds)):
@@ -264,10 +264,10 @@ class _Output:
         self.sets["touched"] |= self.sets["changed"]
 
     def touch(self, written: Mapping[str, Any]) -> None:
-        """Add what a run says that it wrote.
+        """Add what a run reports as written.
 
-        Contents not known to be equal count as changed. Where `*` was planned, what lies within it
-        is as planned.
+        Contents that are not known to be equal count as changed. If `*` was planned, all keys
+        within it are as planned.
         """
         for one in written["partitions"]:
             within = one.get("within")
@@ -304,7 +304,7 @@ class _Output:
                 self.open[what][json.dumps(box, sort_keys=True)] = box
 
     def document(self) -> Document:
-        """Return it as the report tells it."""
+        """Return its part of the report."""
         planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
         unexpected = touched - planned
         missing = NOTHING if self.untold else planned - touched
@@ -337,7 +337,7 @@ def _missing_inputs(
     attempts: Iterable[AttemptRecord],
     calendar_of: Callable[[DatasetRef], Calendar],
 ) -> Iterator[Document]:
-    """Yield what the last attempt of each run did not find of its inputs, by job and input."""
+    """Yield the missing inputs of the last attempt of each run, by job and input."""
     last = {attempt.run_id: attempt for attempt in attempts if attempt.result is not None}
     lost: dict[tuple[JobRef, DatasetRef], dict[str, list[Any]]] = {}
     for attempt in last.values():
@@ -361,7 +361,7 @@ def _missing_inputs(
 def _rendered(
     keys: Sequence[Any], calendar_of: Callable[[DatasetRef], Calendar], dataset: DatasetRef
 ) -> list[Any]:
-    """Return keys as ranges; as they are where the dataset's calendar does not know them."""
+    """Return keys as ranges, or unchanged if the dataset's calendar does not have them."""
     if EVERY in keys:
         return [EVERY]
     try:
@@ -372,7 +372,7 @@ def _rendered(
 
 
 def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord]) -> list[Document]:
-    """Return when each job was at work, and how long its attempts took one after the other."""
+    """Return when each job ran, and the total duration of its attempts."""
     ended: dict[JobRef, list[AttemptRecord]] = {}
     for attempt in attempts:
         if attempt.ended_at is not None:
@@ -394,7 +394,7 @@ def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord])
 
 
 def _adopted(runs: Iterable[RunRecord]) -> list[Document]:
-    """Return the runs whose last attempt followed what others had started."""
+    """Return the runs whose last attempt adopted a run that others started."""
     return [
         {
             "run": run.run_id,
@@ -412,7 +412,7 @@ def _adopted(runs: Iterable[RunRecord]) -> list[Document]:
 def _also_started(
     planned: Mapping[str, PlannedRun], attempts: Sequence[AttemptRecord]
 ) -> list[Document]:
-    """Return what engines started by themselves, except what is a run of the plan."""
+    """Return what engines started by themselves, except runs of the plan."""
     of_plan = {
         (planned[one.run_id].engine, one.engine_run.id) for one in attempts if one.engine_run
     }
@@ -427,7 +427,7 @@ def _also_started(
 
 
 def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:
-    """Return the runs that did not succeed, those of one job with one cause together."""
+    """Return the runs that did not succeed, grouped by job and cause."""
     groups = Counter((run.job, run.state, run.error) for run in runs if not run.state.is_good)
     return [
         {"job": named(job), "state": state, "runs": number, "error": error}

@@ -1,4 +1,4 @@
-"""Whether and when a failed attempt is tried again: pure, chance is given as a value."""
+"""Whether and when a failed attempt is retried; pure: randomness is passed in."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lineage_backfill.project.run_rules import Failure, RunRules
 class RetryPolicy:
     """Exponential backoff for the failures in `on`, by default transient ones.
 
-    With "failure" among them, every failure is tried again. `max_attempts` counts the first one.
-    The wait before attempt n+1 is `wait * factor ** (n-1)`, at most `max_wait`, lessened by up to
-    the share `jitter` so that many do not return together.
+    If these include "failure", every failure is retried. `max_attempts` includes the first one. The
+    wait before attempt n+1 is `wait * factor ** (n-1)`, at most `max_wait`, reduced by up to the
+    share `jitter` so that many retries do not start together.
 
     >>> RetryPolicy(wait=timedelta(seconds=2)).delay(2, failure="transient", chance=0)
     datetime.timedelta(seconds=4)
@@ -29,7 +29,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, rules: RunRules) -> RetryPolicy:
-        """Return the policy of a job; what its rules leave open is the default."""
+        """Return the policy of a job; missing rules are taken from the default."""
         plain = cls()
         wait = plain.wait if rules.retry_wait is None else rules.retry_wait
         return cls(

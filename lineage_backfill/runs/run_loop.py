@@ -56,26 +56,26 @@ from lineage_backfill.runs.scheduler import Blocked, JobLimits, Scheduler
 _log = logging.getLogger(__name__)
 #: Makes the run spec of (run, attempt, token, path of the result file).
 SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
-#: Something that happened; the loop calls it for the moves that follow.
+#: An event; the loop calls it to get the resulting moves.
 Event = Callable[[], list[Move]]
 
-#: For this long after a renewal no other executor can have taken over.
+#: Seconds after a renewal in which no other executor can have taken over.
 _SURE = LEASE / 2
-_HEARTBEAT = 1.0  # seconds; also how soon a request from another terminal is seen
-_GRACE = 15.0  # seconds that stopped runs get to end
+_HEARTBEAT = 1.0  # seconds; also the delay until a request from another terminal is seen
+_GRACE = 15.0  # seconds for stopped runs to end
 _LONGEST_ERROR = 20_000  # characters
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _STEP = 500  # runs skipped before their moves are recorded
 
 
 def spec_file(folder: Path, run_id: str, attempt: int) -> Path:
-    """Return where the run spec of an attempt stands, in the folder of its backfill."""
+    """Return the path of an attempt's run spec in the folder of its backfill."""
     return folder / "runs" / f"{run_id}-{attempt}.spec.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a run, without its cut-off keys; result and log are files beside its spec."""
+    """One try at a run, without its cut-off keys; result and log are files next to its spec."""
 
     run: PlannedRun
     number: int
@@ -92,11 +92,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What a run loop works with, whichever backfill it drives; `engines` are by name.
+    """The services of a run loop, for any backfill; `engines` are by name.
 
-    `jobs` and `retry`, for those that have no policy, say how runs are made; after `max_failures`
-    failed ones no more are started. `machine` is the name of this one, `gone`
-    those that are no more. `parameters` are given to every job, with their secrets as they are.
+    `jobs` has the limits of jobs, `retry` the default policy; after `max_failures` failed runs no
+    more are started. `machine` is the name of this machine, `gone` are machines that no longer
+    exist. `parameters` are given to every job, with secrets resolved.
     """
 
     store: RunStore
@@ -115,9 +115,9 @@ class Services:
 class RunLoop:
     """Runs one backfill under a lease, from its state in the store to an end.
 
-    Ended attempts, control requests and Ctrl-C arrive in one queue, so nothing waits for a poll
-    and one thread decides. `cutoff` tracks what runs read and write; where the record switches
-    cutoff off, every planned run runs.
+    Ended attempts, control requests and Ctrl-C arrive in one queue, so nothing waits for a poll and
+    one thread decides. `cutoff` tracks what runs read and write; if the record disables cutoff,
+    every planned run runs.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class RunLoop:
         self._scheduler = scheduler
         self._folder = folder
         self._cutoff = cutoff
-        self._needed: dict[str, PlannedRun] = {}  # what is left of runs with keys cut off
+        self._needed: dict[str, PlannedRun] = {}  # the rest of runs with keys cut off
         self._happened: SimpleQueue[Event] = SimpleQueue()
         self._attempts: dict[str, int] = {}
         self._tries: Counter[str] = Counter()
         self._running: dict[str, Attempt] = {}  # by token
         self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
-        self._known: dict[str, EngineRun | None] = {}  # what is recorded, by token
+        self._known: dict[str, EngineRun | None] = {}  # as recorded, by token
         self._delayed: list[tuple[float, str]] = []
         self._renewed = (0.0, self._clock.now())
         self._stopping = self._pausing = self._cancelling = False
@@ -154,7 +154,7 @@ class RunLoop:
         self._tokens: dict[str, str] = {}  # of the latest attempts, for the log
         every = services.jobs.items()
         self._windows = {ref: one.window for ref, one in every if one.window is not None}
-        self._shut: set[JobRef] = set()  # the jobs whose window is shut
+        self._shut: set[JobRef] = set()  # the jobs outside of their window
         self._caps = scheduler.caps
         self._deadline: float | None = None
         self._over = threading.Event()
@@ -180,7 +180,7 @@ class RunLoop:
                 starting, skipped = ([], []) if self._stopping else self._next()
                 self._record_moves(moves + skipped, starting)
                 handed_over = self._submit(starting)
-                # What has ended now needs no handle in the store, the outcome brings it.
+                # Attempts that have ended need no handle in the store: the outcome has it.
                 moves = self._take(timeout=0)
                 moves += [
                     self._handed_over(*one)
@@ -198,7 +198,7 @@ class RunLoop:
 
     @property
     def is_busy(self) -> bool:
-        """Whether attempts are under way whose end this loop has not seen."""
+        """Whether there are active attempts whose end this loop has not seen."""
         return bool(self._running)
 
     def stop(self) -> None:
@@ -209,15 +209,15 @@ class RunLoop:
         self._happened.put(self._stop)
 
     def let_go(self) -> None:
-        """End soon, whatever is under way; that goes on. Any thread may call this."""
+        """End soon; active attempts continue. Any thread may call this."""
         self._happened.put(self._let_go)
 
-    # What is found at the start
+    # At the start
 
     def _take_over_all(
         self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
     ) -> list[Move]:
-        """Reconcile what an earlier executor left under way with the engines, by token."""
+        """Reconcile active attempts of an earlier executor with the engines, by token."""
         moves = []
         records = list(records)
         self._refuse_unjudged(runs, records)
@@ -237,7 +237,7 @@ class RunLoop:
     def _refuse_unjudged(
         self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
     ) -> None:
-        """Raise ConflictError for runs under way that only another machine can judge."""
+        """Raise ConflictError for active runs that only another machine can judge."""
         unknown: dict[str, list[RunRecord]] = {}
         for record in records:
             if not record.state.is_under_way or not self._is_elsewhere(record):
@@ -256,7 +256,7 @@ class RunLoop:
             )
 
     def _is_elsewhere(self, record: RunRecord) -> bool:
-        """Whether an attempt was submitted by another machine that may still be there."""
+        """Whether an attempt was submitted by another machine that may still exist."""
         here, gone = self._services.machine, self._services.gone
         return bool(record.machine) and record.machine != here and record.machine not in gone
 
@@ -287,14 +287,14 @@ class RunLoop:
         self._running[attempt.token] = attempt
         self._handles[attempt.engine, handle] = attempt.token
         self._await_end(attempt, record.started_at or self._clock.now())
-        if engine.poll(handle).state.is_final:  # it ended before anyone listened
+        if engine.poll(handle).state.is_final:  # it ended before the listener was set
             self._notify(attempt.engine, handle)
         if handed_over:
             return [self._handed_over(attempt, handle)]
         self._known[attempt.token] = record.engine_run
         return self._identified(attempt, handle)
 
-    # Deciding, writing down, acting
+    # Deciding, recording, acting
 
     def _next(self) -> tuple[list[Attempt], list[Move]]:
         """Return the attempts to start now, and the moves of runs that are not needed."""
@@ -404,8 +404,9 @@ class RunLoop:
     def _ensure_lease(self) -> None:
         """Make sure, right before a submission, that no other executor has taken over.
 
-        This process may have slept since the intent was recorded. If it sleeps right after this,
-        the executor that takes over gives the attempt up with its engine, see `Engine.find`.
+        This process may have been suspended since the intent was recorded. If it is suspended right
+        after this, the executor that takes over gives up the attempt in its engine, see
+        `Engine.find`.
         """
         ticked, at = self._renewed
         elapsed = max(timedelta(seconds=time.monotonic() - ticked), abs(self._clock.now() - at))
@@ -413,7 +414,7 @@ class RunLoop:
             self._renew()
 
     def _renew(self) -> ControlRequest | None:
-        """Hold the lease for longer; raises ConflictError if it was taken over."""
+        """Renew the lease; raises ConflictError if it was taken over."""
         renewed = (time.monotonic(), self._clock.now())
         now = self._store.time(renewed[1])
         control = self._store.renew(self._lease, now=now, ttl=LEASE)
@@ -437,13 +438,13 @@ class RunLoop:
                 hint=f"Make room or give the right to write, then `resume {spec['backfill_id']}`.",
             ) from error
 
-    # What happens meanwhile
+    # Events
 
     def _notify(self, engine: str, handle: str) -> None:
         self._happened.put(partial(self._ended, engine, handle))
 
     def _take(self, timeout: float | None) -> list[Move]:
-        """Wait for an event; returns the moves that follow from all that have arrived."""
+        """Wait for an event; return the moves for all events that have arrived."""
         moves: list[Move] = []
         while True:
             try:
@@ -476,7 +477,7 @@ class RunLoop:
         return [replace(moves[0], handle=handle, engine_run=found), *moves[1:]]
 
     def _identified(self, attempt: Attempt, handle: str) -> list[Move]:
-        """Return the move that records what an attempt runs as, if that is new."""
+        """Return the move that records an attempt's run in its engine, if that is new."""
         found = self._engines[attempt.engine].identify(handle)
         is_new = found is not None and found != self._known.get(attempt.token)
         return [self._handed_over(attempt, handle)] if is_new else []
@@ -573,7 +574,7 @@ class RunLoop:
             heapq.heappush(self._due, (since + timeout, attempt.token))
 
     def _time_out(self) -> None:
-        """Stop the attempts whose time is up; they count as failed once they have ended."""
+        """Stop attempts that have timed out; they count as failed once they have ended."""
         while self._due and self._due[0][0] <= self._clock.now():
             _, token = heapq.heappop(self._due)
             for (engine, handle), other in list(self._handles.items()):
@@ -582,7 +583,7 @@ class RunLoop:
                     self._engines[engine].cancel(handle)
 
     def _mind_windows(self) -> None:
-        """Hold the jobs whose runs may not start at this hour."""
+        """Hold the jobs whose runs may not start at this time."""
         now = self._clock.now()
         shut = {ref: window for ref, window in self._windows.items() if not window.is_open(now)}
         if shut.keys() != self._shut:
@@ -592,7 +593,7 @@ class RunLoop:
                 self._reporter.waiting(f"runs start only between {window}")
 
     def _count_failures(self) -> list[Move]:
-        """Give up what has not started once too many runs have failed."""
+        """Cancel runs that have not started once too many have failed."""
         most = self._services.max_failures
         if most is None or self._cancelling:
             return []
@@ -616,7 +617,7 @@ class RunLoop:
         )
 
     def _give_up(self, why: str) -> list[Move]:
-        """Submit no more; returns the moves that cancel what has not started."""
+        """Submit no more runs; return the moves that cancel those not started."""
         self._stopping = self._cancelling = True
         return [
             Move(run_id=run.id, state=RunState.CANCELLED, error=why)
@@ -624,7 +625,7 @@ class RunLoop:
         ]
 
     def _mind_starts(self) -> None:
-        """Tell of what engines start, and record how long that took."""
+        """Report the starts of engines, and record how long they took."""
         for name, engine in self._engines.items():
             for start in engine.starts():
                 self._reporter.engine_starting(start)
@@ -644,7 +645,7 @@ class RunLoop:
         return []
 
     def _heartbeat(self) -> None:
-        """Hold the lease and listen for requests, in a thread of its own."""
+        """Renew the lease and read requests, in a separate thread."""
         seen: ControlRequest | None = None
         expired = self._is_expired
         while not self._over.wait(_HEARTBEAT):
@@ -697,7 +698,7 @@ def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
 
 
 def storable(text: str) -> str:
-    """Return a text as every database keeps it: no NUL, no half of a surrogate pair, not endless.
+    """Return a text that every database can store: no NUL, no lone surrogate, limited length.
 
     >>> storable("a\\x00b\\ud800")
     'a\ufffdb\ufffd'
@@ -707,13 +708,13 @@ def storable(text: str) -> str:
 
 
 def _without_secrets(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a result whose error names no secret; the rest is what others compare."""
+    """Return a result with secrets masked in its error; the rest must stay comparable."""
     error = result.get("error")
     return {**result, "error": redaction.document(error)} if error else result
 
 
 def _unrepeated(outcome: Outcome) -> Outcome:
-    """Return the outcome of a job that must not be tried again by itself."""
+    """Return the outcome of a job that must not be retried automatically."""
     said = f"{outcome.error or outcome.state}; not tried again: the job is not idempotent"
     return replace(outcome, error=said, transient=False)
 

@@ -1,4 +1,4 @@
-"""Which run may start now: pure, and each finished run costs only its own edges."""
+"""Decides which runs may start; pure, and each finished run costs only its own edges."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """How a job takes part: its pool, its priority (higher goes first) and its own cap in runs.
+    """The limits of a job: its pool, its priority (higher goes first) and its own cap in runs.
 
-    One that is not `idempotent` is never tried again by itself. An attempt may take as long as
-    `timeout`; `retry` None is the policy of the executor, `window` the hours in which runs start.
+    One that is not `idempotent` is never retried automatically. `timeout` limits one attempt;
+    `retry` None means the policy of the executor, `window` are the hours in which runs start.
     """
 
     pool: str | None = None
@@ -46,7 +46,7 @@ class Blocked:
 class _Pool:
     """The jobs that share a cap; `heads` holds the first ready run of each job that has room.
 
-    An entry that is no head any more is dropped when it comes up.
+    An outdated entry is dropped when it is reached.
     """
 
     __slots__ = ("active", "cap", "heads")
@@ -62,7 +62,7 @@ class _Pool:
 
 
 class _Job:
-    """The ready runs of one job, how many of its runs are under way, and its run among `heads`."""
+    """The ready runs of one job, the number of its active runs, and its run in `heads`."""
 
     __slots__ = ("active", "cap", "is_held", "pool", "ready", "shown")
 
@@ -80,11 +80,10 @@ class _Job:
 
 
 class Scheduler:
-    """Holds the state of every run of a plan and says which may start, in order, under the caps.
+    """The state of every run of a plan; returns the runs that may start, in order, within caps.
 
-    Of ready runs the one of the highest priority starts first, then the one with the longest way
-    still below it, then by the order of the keys of each job in the plan. `states` are those of the
-    run store (absent: pending).
+    Ready runs start by highest priority, then by the longest path below them, then by the order of
+    each job's keys in the plan. `states` are those of the run store (absent: pending).
     """
 
     def __init__(
@@ -109,7 +108,8 @@ class Scheduler:
         self._pools = list(by_name.values())
         self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
         self._all = list(by_ref.values())
-        # A run is known by its number in the order of starting: a heap of numbers is in order.
+        # A run is represented by its number in the starting order, so a heap of numbers is in
+        # order.
         ahead, turns = _lengths(runs), _turns(runs)
         order = sorted(
             range(len(runs)),
@@ -126,7 +126,7 @@ class Scheduler:
             self._show(job)
 
     def _link(self) -> None:
-        """Note what each run waits for, which runs are ready, and the room that others take."""
+        """Record what each run waits for, which runs are ready, and the places taken by others."""
         done = {number for number, state in enumerate(self._states) if state.is_good}
         for number, run in enumerate(self._runs):
             waits = [self._numbers[up] for up in run.upstream]
@@ -146,26 +146,26 @@ class Scheduler:
 
     @property
     def caps(self) -> dict[str, int]:
-        """How many runs may be under way at once: in all, and by pool."""
+        """The maximum number of active runs: in total, and by pool."""
         pools = {name: pool.cap for name, pool in self._capped.items() if pool.cap is not None}
         return {ALL: self._cap, **pools}
 
     def cap(self, caps: Mapping[str, int]) -> None:
-        """Change the caps; runs under way that exceed them may end."""
+        """Change the caps; active runs above them may continue."""
         self._room += caps[ALL] - self._cap
         self._cap = caps[ALL]
         for name, pool in self._capped.items():
             pool.cap = caps[name]
 
     def hold(self, jobs: Collection[JobRef]) -> None:
-        """Start no runs of these jobs until another call leaves them out."""
+        """Start no runs of these jobs until the next call without them."""
         for ref, job in self._by_ref.items():
             job.is_held = ref in jobs
             self._show(job)
 
     @property
     def held(self) -> set[JobRef]:
-        """The jobs that are held, and have runs that could start."""
+        """The held jobs with runs that could start."""
         return {
             ref
             for ref, job in self._by_ref.items()
@@ -173,7 +173,7 @@ class Scheduler:
         }
 
     def uses(self) -> dict[str, Use]:
-        """Return what is under way and what is wanted: in all, and by pool that has a cap."""
+        """Return the active and the wanted runs: in total, and by pool with a cap."""
         wanted = dict.fromkeys(self._pools, 0)
         for job in self._all:
             ready = 0 if job.is_held else len(job.ready)
@@ -189,7 +189,7 @@ class Scheduler:
         return self._runs[self._numbers[run_id]]
 
     def ready(self) -> list[PlannedRun]:
-        """Take the runs that may start now; they count as under way from here on."""
+        """Take the runs that may start now; they count as active afterwards."""
         taken: list[PlannedRun] = []
         while self._room > 0 and (number := self._next()) != _NONE:
             self._states[number] = RunState.SUBMITTED
@@ -198,11 +198,11 @@ class Scheduler:
         return taken
 
     def succeeded(self, run_id: str) -> None:
-        """A run under way has succeeded: what waited only for it becomes ready."""
+        """An active run has succeeded: runs that waited only for it become ready."""
         self._pass(run_id, RunState.SUCCEEDED)
 
     def skipped(self, run_id: str) -> None:
-        """A run that was taken need not run: what waited only for it becomes ready."""
+        """A taken run need not run: runs that waited only for it become ready."""
         self._pass(run_id, RunState.SKIPPED)
 
     def _pass(self, run_id: str, state: RunState) -> None:
@@ -212,7 +212,7 @@ class Scheduler:
                 self._offer(down)
 
     def failed(self, run_id: str, state: RunState = RunState.FAILED) -> list[Blocked]:
-        """A run under way has ended otherwise; returns its descendants, which are blocked now."""
+        """An active run has failed; returns its descendants, which are now blocked."""
         return self._block([self._end(run_id, state)])
 
     def delayed(self, run_id: str) -> None:
@@ -224,12 +224,12 @@ class Scheduler:
         self._offer(self._numbers[run_id])
 
     def doomed(self) -> list[Blocked]:
-        """Return the pending runs below failed ones, blocked now."""
+        """Return the pending runs below failed ones, which are now blocked."""
         lost = [n for n, state in enumerate(self._states) if state.is_final and not state.is_good]
         return self._block(lost)
 
     def cancelled(self) -> list[PlannedRun]:
-        """Give up everything that is not under way; returns those runs."""
+        """Give up all runs that are not active, and return them."""
         given_up = [n for n, state in enumerate(self._states) if state is RunState.PENDING]
         for number in given_up:
             self._states[number] = RunState.CANCELLED
@@ -248,20 +248,20 @@ class Scheduler:
         return blocked
 
     def _offer(self, number: int) -> None:
-        """Put a run among the ready ones if it is."""
+        """Add a run to the ready ones if it is ready."""
         if self._states[number] is RunState.PENDING and not self._missing[number]:
             job = self._jobs[number]
             heapq.heappush(job.ready, number)
             self._show(job)
 
     def _show(self, job: _Job) -> None:
-        """See that the first ready run of a job that has room is among the heads of its pool."""
+        """Ensure that the first ready run of a job below its cap is in the heads of its pool."""
         if job.ready and job.shown != job.ready[0] and job.has_room:
             job.shown = job.ready[0]
             heapq.heappush(job.pool.heads, job.shown)
 
     def _next(self) -> int:
-        """Take the first of the ready runs whose job and pool have room."""
+        """Take the first ready run whose job and pool are below their caps."""
         first: _Pool | None = None
         for pool in self._pools:
             is_open = pool.has_room and self._prune(pool)
@@ -276,7 +276,7 @@ class Scheduler:
         return number
 
     def _prune(self, pool: _Pool) -> bool:
-        """Drop the outdated heads that stand first; returns whether one is left."""
+        """Drop outdated heads at the top; return whether one is left."""
         while pool.heads:
             number = pool.heads[0]
             job = self._jobs[number]
@@ -297,7 +297,7 @@ class Scheduler:
         self._show(job)
 
     def _end(self, run_id: str, state: RunState) -> int:
-        """Give back what a run has occupied; returns its number."""
+        """Release the places of a run; return its number."""
         number = self._numbers[run_id]
         self._states[number] = state
         self._occupy(self._jobs[number], -1)
@@ -305,7 +305,7 @@ class Scheduler:
 
 
 def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
-    """Return how many runs the longest way from each run down has; they are in plan order."""
+    """Return the number of runs on the longest path below each run; they are in plan order."""
     numbers = {run.id: number for number, run in enumerate(runs)}
     found = [1] * len(runs)
     for number in reversed(range(len(runs))):
@@ -316,7 +316,7 @@ def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
 
 
 def _turns(runs: Sequence[PlannedRun]) -> list[int]:
-    """Return the place of each run among those of its job."""
+    """Return the position of each run among those of its job."""
     seen: Counter[JobRef] = Counter()
     found = []
     for run in runs:

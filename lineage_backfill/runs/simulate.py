@@ -1,4 +1,4 @@
-"""A backfill on paper: the real scheduler, with the time that past runs took instead of engines.
+"""Simulates a backfill: the real scheduler, with durations of past runs instead of engines.
 
 Pure: nothing is started, and no clock is read.
 """
@@ -18,15 +18,15 @@ from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import PastRun
 from lineage_backfill.runs.scheduler import JobLimits, Scheduler
 
-#: With fewer past runs than this nothing is said of how long a job takes.
+#: With fewer past runs than this, the duration of a job is unknown.
 ENOUGH: Final = 3
-#: How many past runs of a job are looked at, the newest.
+#: How many of the newest past runs of a job are used.
 LOOKED_AT: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Seconds: of the past runs half took at most `p50`, and nine of ten at most `p90`."""
+    """Seconds: half of the past runs took at most `p50`, and nine of ten at most `p90`."""
 
     p50: float
     p90: float
@@ -40,9 +40,9 @@ class Spread:
 class Pace:
     """How long runs of a job take: `fixed` seconds and `per_key` for each key, times a share.
 
-    Where runs of different sizes are known these two lie on a straight line through them; where
-    all had one size, time is taken to grow with the keys; where sizes are unknown, not at all.
-    Half of the past runs took at most the share `p50` of that, and nine of ten at most `p90`.
+    With past runs of different sizes, these two define a fitted line; if all had one size, time
+    grows with the keys; if sizes are unknown, it is constant. Half of the past runs took at most
+    `p50` times that, and nine of ten at most `p90` times.
     """
 
     fixed: float
@@ -52,7 +52,7 @@ class Pace:
 
     @classmethod
     def of(cls, past: Sequence[PastRun]) -> Pace | None:
-        """Return the pace of past runs of one job, the newest first; None where they are few."""
+        """Return the pace of past runs of one job, newest first; None if there are too few."""
         if len(past) < ENOUGH:
             return None
         recent = past[:LOOKED_AT]
@@ -67,7 +67,7 @@ class Pace:
         return cls(fixed=fixed, per_key=per_key, p50=p50, p90=p90)
 
     def seconds(self, count: int) -> Spread:
-        """Return how long a run of so many keys takes."""
+        """Return the seconds for a run of this many keys."""
         shape = self.fixed + self.per_key * count
         return Spread(p50=self.p50 * shape, p90=self.p90 * shape)
 
@@ -87,13 +87,13 @@ def _line(sized: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the least of the values that this share of them does not exceed."""
+    """Return the smallest value that this share of the values does not exceed."""
     return ordered[math.ceil(share * len(ordered)) - 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A run on the critical path: the seconds that it `waited` under the caps, and then `took`."""
+    """A run on the critical path: the seconds that it `waited` for a place, and then `took`."""
 
     run: PlannedRun
     waited: float
@@ -102,9 +102,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """How much work the runs of one job are, in seconds one after the other.
+    """The total duration of one job's runs, in seconds.
 
-    `busy` is None where there are too few past runs; `past` is how many are.
+    `busy` is None if there are too few past runs; `past` is their number.
     """
 
     job: JobRef
@@ -116,13 +116,13 @@ class JobTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """How long a plan will take, and where the time goes.
+    """How long a plan will take, and why.
 
-    `makespan` is from the first start to the last end if every run took its p50, or its p90; None
-    where nothing is known of any job, and at the least that long where `unknown` names jobs: these
-    count for no time. It includes the `start` of an engine, where past ones are known.
-    `critical_path` led to the last end at p50; its waits and times add up to that, less the start.
-    Jobs stand in the order of their work, the most first.
+    `makespan` is the time from the first start to the last end if every run takes its p50, or its
+    p90; None if no job is known, and a lower bound if there are `unknown` jobs, which count as
+    zero. It includes the `start` of an engine, if past ones are known. `critical_path` determines
+    the last end at p50; its waits and durations add up to it, without the start. Jobs are sorted by
+    their work, largest first.
     """
 
     makespan: Spread | None
@@ -176,15 +176,15 @@ def estimate(
 ) -> Estimate:
     """Return how long the runs of a plan will take, from past runs of their jobs, newest first.
 
-    Those `outside` of the run store count for jobs of which it knows too few. The caps and
-    priorities are those of the scheduler. `starts` returns the seconds that past starts of an
-    engine took: the slowest engine's count once, before all runs.
+    Runs `outside` of the run store count for jobs with too few in it. The caps and priorities are
+    those of the scheduler. `starts` returns the seconds of past starts of an engine: those of the
+    slowest engine count once, before all runs.
     """
     known, others = _by_job(past), _by_job(outside)
     for job in others:
         if len(known[job]) < ENOUGH:
             known[job] += others[job]
-    planned: dict[JobRef, Counter[int]] = defaultdict(Counter)  # how many runs of how many keys
+    planned: dict[JobRef, Counter[int]] = defaultdict(Counter)  # number of runs by number of keys
     for run in runs:
         planned[run.job][run.count] += 1
     seconds: dict[tuple[JobRef, int], Spread] = {}
@@ -222,7 +222,7 @@ def _by_job(past: Iterable[PastRun]) -> dict[JobRef, list[PastRun]]:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """When each run started, how long it took, which one was the last, and when that ended."""
+    """The start and duration of each run, the last run, and its end."""
 
     started: Mapping[str, float]
     took: Mapping[str, float]
@@ -231,9 +231,9 @@ class _Played:
 
 
 def _play(scheduler: Scheduler, took: Mapping[str, float]) -> _Played:
-    """Let the scheduler run a plan whose runs all succeed."""
+    """Let the scheduler run a plan in which all runs succeed."""
     started: dict[str, float] = {}
-    under_way: list[tuple[float, str]] = []  # when it will end, and which run
+    under_way: list[tuple[float, str]] = []  # end and run
     now, last = 0.0, ""
     while True:
         for run in scheduler.ready():
@@ -248,7 +248,7 @@ def _play(scheduler: Scheduler, took: Mapping[str, float]) -> _Played:
 
 
 def _critical_path(runs: Iterable[PlannedRun], played: _Played) -> list[Step]:
-    """Return the run that ended last, before it the one that it waited for, and so on, in order."""
+    """Return the run that ended last, preceded by the one it waited for, and so on, in order."""
     by_id = {run.id: run for run in runs}
     found = []
 

@@ -20,10 +20,10 @@ from lineage_backfill.runspec.values import JobSpec
 
 
 class RunSpecs:
-    """Makes the run specs of one plan; `resolver` says what keys meant when it was made.
+    """Makes the run specs of one plan; `resolver` is as of the time when it was made.
 
-    `root` is the folder that relative locations start from, `outbox` the folder for lineage
-    events, `lineage_url` an endpoint to send them to.
+    `root` is the base of relative locations, `outbox` the folder for lineage events, `lineage_url`
+    an endpoint to send them to.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RunSpecs:
             keys,
             reads=[self._part(part) for part in run.reads if not self._lacks(part)],
             writes=[
-                # A plan of an older release may name none of an output.
+                # A plan of an older release may lack those of an output.
                 (dataset, planned or written_keys(outputs[dataset], keys))
                 for dataset, planned in map(
                     self._part, (part for part in run.writes if not self._lacks(part))
@@ -75,7 +75,7 @@ class RunSpecs:
         return spec.to_dict()
 
     def refuse_incomplete(self, runs: Iterable[PlannedRun]) -> None:
-        """Raise DeclarationError where no run spec can be made of a job, for all jobs at once."""
+        """Raise one DeclarationError if no run spec can be made for some of the jobs."""
         wrong: dict[JobRef, DeclarationError] = {}
         seen: set[JobRef] = set()
         for run in runs:
@@ -87,7 +87,7 @@ class RunSpecs:
                     wrong[run.job] = error
         if wrong:
             first = next(iter(wrong.values()))
-            more = f"; so with {len(wrong) - 1:,} more jobs" if len(wrong) > 1 else ""
+            more = f"; the same for {len(wrong) - 1:,} more jobs" if len(wrong) > 1 else ""
             raise DeclarationError(
                 f"{first.message}{more}; nothing was run",
                 hint=f"{first.hint} `lineage-backfill config check` lists all that is missing.",
@@ -98,7 +98,7 @@ class RunSpecs:
         declared = facts.declaration
         if facts.calendar is None or declared is None:
             raise DeclarationError(
-                f"the partitioning of job {run.job} is not known any more",
+                f"the partitioning of job {run.job} is no longer known",
                 hint="Declare it as it was when the backfill was planned.",
             )
         if declared.engine in self._own:

@@ -1,7 +1,7 @@
-"""The tail: keys that became complete while a backfill ran, and read what it had not yet repaired.
+"""The tail: runs for keys that became complete while a backfill ran.
 
-Pure: from the plans so far and one made now, with the same roots, to the runs that only the new one
-has.
+Such keys may have read data that was not repaired yet. Pure: compares the plans so far with a new
+one for the same roots, and returns the runs that only the new one has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lineage_backfill.runs.cutoff import without
 
 
 def same_roots(plan: Plan, resolver: Resolver) -> Request:
-    """Return the request of a plan with the roots that it had then, not the newest ones.
+    """Return the request of a plan with the roots of that time.
 
-    `resolver` knows the keys that existed then: `2024-03-01..` meant up to the newest of these.
+    `resolver` has the keys that existed then: `2024-03-01..` meant up to the newest of these.
     """
     request = request_from_dict(plan.request, "the plan")
 
@@ -39,12 +39,12 @@ def same_roots(plan: Plan, resolver: Resolver) -> Request:
             ChangedDataset(dataset=part.dataset, keys=part.keys) for part in plan.changed
         ),
         jobs=tuple(map(fixed, request.jobs)),
-        allow=request.allow | {"max-runs"},  # most of them have run already
+        allow=request.allow | {"max-runs"},  # most of them have already run
     )
 
 
 def tail_of(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> Plan | None:
-    """Return a plan of what `fresh` holds and the earlier plans do not; None if that is nothing.
+    """Return a plan of the runs that only `fresh` has, not the earlier plans; None for nothing.
 
     `resolver` is that of the fresh plan. What the runs wait for in the earlier plans has succeeded.
     """
@@ -69,7 +69,7 @@ def tail_of(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> Plan | No
 
 
 def _left(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> dict[JobRef, PartitionSet]:
-    """Return the keys of each job that only the fresh plan holds."""
+    """Return the keys of each job that only the fresh plan has."""
     done: dict[JobRef, PartitionSet] = {}
     for job in (job for plan in plans for job in plan.jobs if job.partitions):
         calendar = resolver.job(job.job).calendar

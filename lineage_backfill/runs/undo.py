@@ -1,6 +1,6 @@
-"""Undo of a whole backfill: the plan that puts back what its attempts wrote, the newest first.
+"""The plan that undoes a whole backfill: restores what its attempts wrote, newest first.
 
-It is run by the same loop as any other; its run specs name the attempts to take back.
+It is run like any other plan; its run specs name the attempts to undo.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PREFIX = "u-"
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A run that may have written, and its attempts, the oldest first."""
+    """A run that may have written, and its attempts, oldest first."""
 
     run: PlannedRun
     attempts: Sequence[AttemptRecord]
 
     def version(self, dataset: DatasetRef) -> int | None:
-        """Return the table's version that the last attempt is known to have made."""
+        """Return the table's version made by the last attempt, if known."""
         name = named(dataset)
         outputs = (self.attempts[-1].result or {}).get("outputs", ())
         return next((one.get("version") for one in outputs if one["dataset"] == name), None)
@@ -45,10 +45,10 @@ def undo_plan(
     attempts: Iterable[AttemptRecord],
     resolver: Resolver,
 ) -> Plan:
-    """Return the plan that takes back what the attempts of a backfill wrote.
+    """Return the plan that undoes what the attempts of a backfill wrote.
 
-    A run is put back after all that read it and after all that wrote to the same table later. What
-    was attempted without success is among them: it may have written and died.
+    A run is undone after all runs that read its output, and after all later writes to the same
+    table. Failed attempts are included: they may have written before they died.
     """
     tried: dict[str, list[AttemptRecord]] = defaultdict(list)
     for attempt in filter(may_have_written, attempts):
@@ -72,7 +72,7 @@ def undo_plan(
 
 
 def may_have_written(attempt: AttemptRecord) -> bool:
-    """Whether there may be something to put back; what died without a result may have written."""
+    """Whether there may be something to undo; a run that died without a result may have written."""
     if attempt.result is None:
         return True
     written = [output.get("version") for output in attempt.result.get("outputs", ())]
@@ -80,7 +80,7 @@ def may_have_written(attempt: AttemptRecord) -> bool:
 
 
 class UndoSpecs:
-    """Makes the run specs of an undo: those of the runs, and the attempts to take back.
+    """Makes the run specs of an undo: those of the runs, with the attempts to undo.
 
     `attempts` are those of the backfill that is undone.
     """
@@ -95,7 +95,7 @@ class UndoSpecs:
     def __call__(
         self, run: PlannedRun, attempt: int, token: str, result_path: Path
     ) -> dict[str, Any]:
-        """Return the run spec of one attempt at taking back."""
+        """Return the run spec of one undo attempt."""
         spec = self._specs(run, attempt, token, result_path)
         # An event without inputs would say that the job reads nothing.
         silent: dict[str, Any] = {"outbox": None, "url": None, "facets": {}}
@@ -103,7 +103,7 @@ class UndoSpecs:
 
 
 def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
-    """Yield the runs that put back, in an order in which they could run."""
+    """Yield the undo runs in an order in which they could run."""
     by_id = {one.run.id: one.run for one in done}
     readers: dict[str, set[str]] = {run_id: set() for run_id in by_id}
     for run in by_id.values():
@@ -115,7 +115,7 @@ def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
         waits[earlier].add(later)
     try:
         order = list(TopologicalSorter(waits).static_order())
-    except CycleError:  # a table was rebuilt, and its versions say nothing of the order
+    except CycleError:  # a table was rebuilt, so its versions do not give the order
         waits = readers
         order = list(TopologicalSorter(waits).static_order())
     waves: dict[str, int] = {}
@@ -131,7 +131,7 @@ def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
 
 
 def _chains(done: Iterable[_Done]) -> Iterator[tuple[str, str]]:
-    """Yield (later, earlier) for runs that wrote to one table one after the other."""
+    """Yield (later, earlier) for consecutive writes to the same table."""
     versions: dict[DatasetRef, list[tuple[int, str]]] = defaultdict(list)
     for one in done:
         for part in one.run.writes:

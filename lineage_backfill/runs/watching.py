@@ -20,14 +20,16 @@ def follow(
     now: Callable[[], datetime],
     wait: Callable[[], bool],
 ) -> BackfillState:
-    """Report what happens until no process runs the backfill; return its state then.
+    """Report events until no process runs the backfill; return its final state.
 
-    Only reads. The state is INTERRUPTED where its process is gone. `wait` is called between two
-    reads; once it returns False, the present state is returned. Raises UnknownNameError.
+    Only reads. The state is INTERRUPTED if its process is gone. `wait` is called between two reads;
+    once it returns False, the current state is returned. Raises UnknownNameError.
     """
     watch = _Watch(store, backfill_id, reporter)
     while True:
-        record, _ = standing(store, backfill_id, now())  # first: its last events are there by then
+        record, _ = standing(
+            store, backfill_id, now()
+        )  # read first, so that its last events are in the next read
         watch.look()
         if not record.state.is_under_way:
             reporter.backfill_finished(backfill_id, record.state)
@@ -37,7 +39,7 @@ def follow(
 
 
 class _Watch:
-    """What has been reported so far; runs that had ended before are not."""
+    """What has been reported so far; runs that ended earlier are not reported."""
 
     def __init__(self, store: RunStore, backfill_id: str, reporter: Reporter) -> None:
         self._store = store
@@ -60,7 +62,7 @@ class _Watch:
                 self._started(run, records[run.id].attempt)
 
     def look(self) -> None:
-        """Report what has happened since the last call."""
+        """Report the events since the last call."""
         for event in self._store.events(self._id, after=self._seen):
             self._seen = event.id
             run = self._left.get(event.run_id or "")
