@@ -67,8 +67,8 @@ _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
-#: What the UI of a session with many runs retains of past ones: with Spark's defaults, the plans and
-#: stages of a hundred runs double a small driver's heap.
+#: What the UI of a session with many runs retains of past ones: with Spark's defaults, the plans
+#: and stages of a hundred runs double a small driver's heap.
 LONG_SESSION_CONF: Mapping[str, str] = {
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",

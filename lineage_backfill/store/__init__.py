@@ -1,1 +1,1 @@
-"""Adapters that keep backfills, their runs and attempts."""
+"""Adapters that store backfills, their runs and attempts."""

@@ -1,4 +1,4 @@
-"""Stands in for a run store that nothing was written to yet: it knows no backfill."""
+"""Used instead of a run store that does not exist yet: it has no backfills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lineage_backfill.store.rules import lease_lost, unknown_backfill
 
 
 class EmptyRunStore(RunStore):
-    """Needs no database; what names a backfill raises UnknownNameError."""
+    """Needs no database; every backfill id raises UnknownNameError."""
 
     id = ""
 

@@ -1,4 +1,4 @@
-"""Reads a run store file without opening it as a store: nothing is written."""
+"""Reads a run store file without opening it as a store, so that nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every run store refuses, whatever it keeps its records in: pure."""
+"""The rules and errors of every run store, whatever its database; pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from lineage_backfill.model import (
 )
 from lineage_backfill.partitions.text import KeySet
 
-#: For each state, those that a run may come from.
+#: For each state of a run, the allowed previous states.
 SOURCES: Mapping[RunState, frozenset[RunState]] = {
     target: frozenset(state for state, targets in ALLOWED_MOVES.items() if target in targets)
     for target in RunState
 }
 
-#: For each state, those that a backfill may come from.
+#: For each state of a backfill, the allowed previous states.
 BACKFILL_SOURCES: Mapping[BackfillState, frozenset[BackfillState]] = {
     target: frozenset(state for state, targets in BACKFILL_MOVES.items() if target in targets)
     for target in BackfillState
@@ -46,33 +46,33 @@ _OFFSET = re.compile(r"(?<=T..)[+-]\d{4}$|(?<=T..:..)[+-]\d{4}$")
 
 
 def refused_move(run_id: str, old: RunState | None, new: RunState) -> StoreError:
-    """Return the error for a move that is not among ALLOWED_MOVES; `old` None: no such run."""
+    """Return the error for a move that is not in ALLOWED_MOVES; `old` None: unknown run."""
     if old is None:
         return StoreError(f"the backfill has no run {run_id}")
     return StoreError(
         f"run {run_id} cannot go from {old} to {new}",
-        hint="Something else drives this backfill too; see its `status`.",
+        hint="Another process drives this backfill too; see its `status`.",
     )
 
 
 def refused_state(backfill_id: str, old: BackfillState, new: BackfillState) -> StoreError:
-    """Return the error for a move of a backfill that is not among BACKFILL_MOVES."""
+    """Return the error for a move of a backfill that is not in BACKFILL_MOVES."""
     return StoreError(
         f"backfill {backfill_id} cannot go from {old} to {new}",
-        hint=f"See how it stands with `status {backfill_id}`.",
+        hint=f"See its state with `status {backfill_id}`.",
     )
 
 
 def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
-    """Return the error for a backfill that was there once."""
+    """Return the error for a backfill that was pruned."""
     return PrunedError(
-        f"backfill {backfill_id} was pruned at {at:%Y-%m-%dT%H:%M:%SZ}: nothing is kept of it",
+        f"backfill {backfill_id} was pruned at {at:%Y-%m-%dT%H:%M:%SZ}: its record was removed",
         hint="What it wrote stays, and can no longer be undone.",
     )
 
 
 def unknown_backfill(backfill_id: str, known: Iterable[str]) -> UnknownNameError:
-    """Return the error for a backfill that the store does not hold."""
+    """Return the error for a backfill that is not in the store."""
     near = get_close_matches(backfill_id, list(known), n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else "`status` lists the backfills."
     return UnknownNameError(f"no backfill {backfill_id}", hint=hint)
@@ -95,7 +95,7 @@ def lease_lost(backfill_id: str) -> ConflictError:
 
 
 def other_target(known: str, target: str) -> UsageError:
-    """Return the error for a run store that keeps the backfills of another target."""
+    """Return the error for a run store with the backfills of another target."""
     of, here = (f"target {one!r}" if one else "no target" for one in (known, target))
     return UsageError(
         f"this run store keeps backfills of {of}, not of {here}",
@@ -104,10 +104,10 @@ def other_target(known: str, target: str) -> UsageError:
 
 
 def already_undone(backfill_id: str, undone_by: str) -> ConflictError:
-    """Return the error for a backfill that another one has taken back, or is about to."""
+    """Return the error for a backfill that another one has undone, or is undoing."""
     return ConflictError(
         f"backfill {backfill_id} is undone by {undone_by}",
-        hint=f"`status {undone_by}` says how far that has come; `run` repairs again.",
+        hint=f"`status {undone_by}` shows its progress; `run` repairs again.",
     )
 
 
@@ -118,14 +118,14 @@ def partitions_locked(holder: str, dataset: DatasetRef, keys: KeySet) -> Conflic
         shown += f" and {len(keys) - 3:,} more"
     return ConflictError(
         f"backfill {holder} holds partitions of {dataset} that this one writes: {shown}",
-        hint=f"Wait for its end; if it stands still, `resume {holder}` or `cancel {holder}`.",
+        hint=f"Wait for its end; if it makes no progress, `resume {holder}` or `cancel {holder}`.",
     )
 
 
 def overlap(left: KeySet | None, right: KeySet | None) -> KeySet:
     """Return the keys and ranges of `left` that share a key with `right`; None stands for all.
 
-    Judged by the labels alone, so in doubt they do: a lock too many only makes one wait.
+    It compares labels only, and reports an overlap in doubt: an unneeded lock only causes a wait.
 
     >>> overlap(("2024-03-01..2024-03-05", "2024-03-09"), ("2024-03-05..2024-03-08",))
     ('2024-03-01..2024-03-05',)
@@ -138,7 +138,7 @@ def overlap(left: KeySet | None, right: KeySet | None) -> KeySet:
     boxes = [item for item in right if not isinstance(item, str)]
 
     def meets(item: str | Mapping[str, Any]) -> bool:
-        if not isinstance(item, str):  # a box and a label: declared differently since
+        if not isinstance(item, str):  # a box and a label: the declaration has changed
             return bool(spans) or any(_boxes_meet(item, box) for box in boxes)
         start, end = _bounds(item)
         before = bisect_right(starts, end)
@@ -148,9 +148,9 @@ def overlap(left: KeySet | None, right: KeySet | None) -> KeySet:
 
 
 def span(keys: KeySet) -> tuple[str, str]:
-    """Return the texts between which all keys of the set lie, wider where that is in doubt.
+    """Return two texts with all keys of the set between them; wider in doubt.
 
-    Two sets that share a key have spans that meet.
+    Two sets that share a key have overlapping spans.
 
     >>> span(("2024-03-01..2024-03-05", "2024-03-09"))
     ('2024-03-01', '2024-03-09')
@@ -162,7 +162,7 @@ def span(keys: KeySet) -> tuple[str, str]:
 
 
 def set_id(keys: KeySet) -> str:
-    """Return a short text that stands for exactly this set, as it is written."""
+    """Return a hash of exactly this set as written."""
     return hashlib.sha256(_canonical(keys).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -171,8 +171,8 @@ def _boxes_meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _bounds(item: str) -> tuple[str, str]:
-    """Return both ends; time labels sort as text, but for the offset of a repeated local time."""
+    """Return both ends; time labels sort as text, except the offset of a repeated local time."""
     start, dots, end = item.partition("..")
     if item == "*" or (dots and not start[:1].isdigit()):
-        return _EVERYTHING  # all; or static keys, in an order that only their calendar knows
+        return _EVERYTHING  # all keys; or static keys, whose order only their calendar knows
     return _OFFSET.sub("", start), _OFFSET.sub("", end if dots else start)

@@ -1,4 +1,4 @@
-"""The tables of the run store; `migrations/` makes them, a test compares the two."""
+"""The tables of the run store; `migrations/` creates them, and a test compares both."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-#: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
-#: to date needs no alembic.
+#: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
+#: no alembic.
 REVISIONS = ("0001_store",)
-#: Revisions from before the first release: stores that they made are refused.
+#: Revisions from before the first release: their stores are refused.
 UNRELEASED = (
     *("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0001_tables"),
     *("0002_drivers", "0002_origins", "0003_starts"),
@@ -19,27 +19,27 @@ UNRELEASED = (
 VERSION_TABLE = "lb_version"
 
 
-#: Counts up by itself in every database.
+#: Autoincrement in every database.
 SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-#: Text whose order is that of its code points in every database, as keys need it.
+#: Text sorted by code point in every database, as keys require.
 ORDERED = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 class Instant(sa.types.TypeDecorator[datetime]):
-    """An aware instant, in UTC on both sides; SQLite itself keeps no zone."""
+    """An aware instant in UTC; SQLite itself stores no zone."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Turn an aware instant into what the database keeps."""
+        """Convert an aware instant to the database's value."""
         if value is None:
             return None
         value = value.astimezone(UTC)
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
-        """Turn what the database keeps into an aware instant."""
+        """Convert the database's value to an aware instant."""
         if value is None:
             return None
         assert isinstance(value, datetime)
@@ -90,7 +90,7 @@ pruned = sa.Table(
     sa.Column("at", Instant, nullable=False),
 )
 
-#: Notices that have yet to reach a hook.
+#: Notices that have not been delivered yet.
 outbox = sa.Table(
     "lb_outbox",
     metadata,
@@ -172,7 +172,7 @@ leases = sa.Table(
     sa.Column("uses", sa.JSON(none_as_null=True)),  # by pool: runs under way, runs wanted
 )
 
-#: Drivers that take backfills by themselves, each until it says so again.
+#: Drivers that take backfills by themselves, each alive until its next heartbeat.
 drivers = sa.Table(
     "lb_drivers",
     metadata,
@@ -182,7 +182,7 @@ drivers = sa.Table(
     sa.Column("until", Instant, nullable=False),
 )
 
-#: How long engines took to start what they run attempts in.
+#: How long engines took to start workers and applications.
 starts = sa.Table(
     "lb_starts",
     metadata,
@@ -203,9 +203,8 @@ locks = sa.Table(
     sa.Index("lb_locks_dataset", "namespace", "name"),
 )
 
-# One row for each set of run keys that an attempt was about, whichever backfill it belonged to.
-# The newest row that holds a key tells of it. `keys_id` stands for the set, which lies between
-# `first` and `last`.
+# One row for each set of run keys of an attempt, in any backfill. The newest row with a key counts.
+# `keys_id` is a hash of the set, whose keys are between `first` and `last`.
 traces = sa.Table(
     "lb_traces",
     metadata,

@@ -1,4 +1,4 @@
-"""The run store in a database: SQLite for one machine, written so that PostgreSQL works too."""
+"""The run store in a database: SQLite for one machine, PostgreSQL for teams."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ from lineage_backfill.store.schema import (
 from lineage_backfill.store.transitions import MoveRefused, write_moves
 from lineage_backfill.store.upgrade import upgrade
 
-#: The address of a store that lives as long as the object that has opened it.
+#: The address of a store in memory, which ends with its object.
 IN_MEMORY = "sqlite://"
 
 _ADDRESSES = "Use sqlite:///FILE, or postgresql+psycopg://… with the extra `postgres`."
 #: Seconds that a writer waits for another one.
 BUSY_TIMEOUT = 30.0
 
-#: Within about half a minute, a vanished server counts as one that does not answer.
-#: Options of libpq, in seconds, but the last one; those of the address come first.
+#: After about half a minute, a vanished server counts as not answering. Options of libpq, in
+#: seconds except the last one; those of the address take precedence.
 _LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -95,11 +95,11 @@ _LIMITS = {
     "tcp_user_timeout": 30_000,  # milliseconds
 }
 
-#: The advisory lock under which the tables are made; any number that others do not use.
+#: The advisory lock for creating the tables: any number that others do not use.
 _MIGRATION = 5_622_016_142
 
-#: Readers do not hinder the writer; a commit is on disk when it returns; large backfills fit the
-#: cache (in KiB) and are copied from the log in larger steps (in pages).
+#: Readers do not block the writer; a commit is on disk when it returns; large backfills fit into
+#: the cache (in KiB), and the log is checkpointed in larger steps (in pages).
 _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -115,10 +115,10 @@ _CLAIMS = sa.select(
 
 
 class SqlRunStore(RunStore):
-    """Keeps backfills in the database at `url`, and makes or upgrades its tables on opening.
+    """Stores backfills in the database at `url`; creates or upgrades its tables on opening.
 
-    One that is `read_only` does neither, and its database refuses to be written. Raises StoreError
-    where it cannot be opened, or its schema is one that this program does not know.
+    With `read_only` it does neither, and the database refuses writes. Raises StoreError if it
+    cannot be opened, or its schema is unknown to this program.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
@@ -516,7 +516,7 @@ class SqlRunStore(RunStore):
         self._engine.dispose()
 
     def _rows(self, query: sa.Select[Any], backfill_id: str | None = None) -> Sequence[sa.Row[Any]]:
-        """Return what a query finds; where that is nothing, the backfill named must be known."""
+        """Return the rows of a query; if there are none, the backfill must exist."""
         with self._read() as connection:
             rows = connection.execute(query).all()
             if rows or backfill_id is None or connection.execute(_exists(backfill_id)).all():
@@ -539,14 +539,14 @@ class SqlRunStore(RunStore):
 
     @contextmanager
     def _write(self, lease: Lease | None = None) -> Iterator[sa.Connection]:
-        """Open a transaction that writes; with a lease, only while that is not overtaken."""
+        """Open a write transaction; with a lease, only if that was not taken over."""
         with (
             self._turn,
             _translated(self._engine.url),
             self._writer.connect() as connection,
             connection.begin(),
         ):
-            # An update rather than a read: it also waits for one who is taking over.
+            # An update rather than a read: it also waits for an executor that is taking over.
             if lease and not connection.execute(_held(lease).values(owner=lease.owner)).rowcount:
                 raise lease_lost(lease.backfill_id)
             yield connection
@@ -555,7 +555,7 @@ class SqlRunStore(RunStore):
         with self._write() as connection:
             if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
                 connection.execute(sa.func.pg_advisory_xact_lock(_MIGRATION).select())
-            if _version(connection) != REVISIONS[-1]:  # no one else was faster
+            if _version(connection) != REVISIONS[-1]:  # no other process was faster
                 upgrade(connection)
 
 
@@ -579,11 +579,13 @@ def _connect(url: str) -> sa.Engine:
             file = Path(parsed.database).absolute()
             private_folder(file.parent)
             if not file.exists() and not parsed.database.startswith("file:"):
-                open(file, "ab", opener=private).close()  # else all may read what SQLite makes
+                open(
+                    file, "ab", opener=private
+                ).close()  # otherwise all users may read SQLite's files
         except OSError as error:
             raise _unusable(parsed, error) from error
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})
-    else:  # one connection, which the threads use by turns
+    else:  # one connection, used by one thread at a time
         engine = sa.create_engine(
             parsed, poolclass=sa.StaticPool, connect_args={"check_same_thread": False}
         )
@@ -593,7 +595,7 @@ def _connect(url: str) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    connection.isolation_level = None  # `_begin_sqlite` begins the transactions
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
 
@@ -603,18 +605,18 @@ def _refuse_writes(connection: Any, _record: Any) -> None:
     refusing = "PRAGMA query_only = ON" if is_sqlite else "SET default_transaction_read_only = on"
     cursor = connection.cursor()
     cursor.execute(refusing)
-    connection.commit()  # PostgreSQL forgets settings of a transaction that is rolled back
+    connection.commit()  # a rollback in PostgreSQL also reverts settings
     cursor.close()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer waits for its turn at the start, where waiting is possible, not in the middle.
+    # A writer waits at the start, where waiting is possible, not in the middle.
     writes = connection.get_execution_options().get("lb_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _version(connection: sa.Connection) -> str | None:
-    """Return the revision of the schema, None for an empty database; refuses any other."""
+    """Return the revision of the schema, None for an empty database; refuse unknown ones."""
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     table = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
@@ -655,17 +657,17 @@ def _unusable(url: sa.URL, cause: BaseException) -> BackfillError:
     if url.get_backend_name() != "sqlite" and _is_outage(cause):
         return StoreUnreachableError(
             f"the run store {url.render_as_string(hide_password=True)} does not answer: {cause}",
-            hint="See that the database is up; what was recorded is kept, and `resume` goes on.",
+            hint="Check that the database is up; records are kept, and `resume` continues.",
         )
     return StoreError(
         f"the run store {url.render_as_string(hide_password=True)} cannot be used: {cause}",
-        hint="See that its folder exists, is writable and has room; `[store] url` names it.",
+        hint="Check `[store] url`, and that its folder is writable and has free space.",
     )
 
 
 def _is_outage(cause: BaseException) -> bool:
-    """Whether an error of a driver says that its server cannot serve now (DB-API 2.0, PEP 249)."""
-    kinds = {kind.__name__ for kind in type(cause).__mro__}  # psycopg has one below for each cause
+    """Whether a driver's error means that its server is unavailable (DB-API 2.0, PEP 249)."""
+    kinds = {kind.__name__ for kind in type(cause).__mro__}  # psycopg has a subclass for each cause
     return not kinds.isdisjoint(("OperationalError", "InterfaceError"))
 
 
@@ -739,7 +741,7 @@ def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[Plann
 
 
 def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) -> None:
-    """Put notices into the outbox, except those that are there."""
+    """Put notices into the outbox, except those already there."""
     rows = [
         {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
         for one in notices
@@ -749,7 +751,7 @@ def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) ->
 
 
 def _dialect(connection: sa.Connection) -> Any:
-    """Return what SQLAlchemy knows of this database alone."""
+    """Return SQLAlchemy's constructs for this database."""
     return postgresql if connection.dialect.name == "postgresql" else sqlite
 
 
@@ -812,5 +814,5 @@ def _engine_run(found: sa.RowMapping) -> EngineRun | None:
 
 _RUN = [one.name for one in fields(RunRecord) if one.name != "job"]
 _ATTEMPT = [one.name for one in fields(AttemptRecord)]
-#: What of the latest attempt stands in the record of a run.
+#: The members of the latest attempt in the record of a run.
 _LATEST = ("token", "handle", "machine", "origin", "engine_run", "also_started")

@@ -1,4 +1,4 @@
-"""Writes moves of runs, many at once, as a few statements that each are compiled a single time."""
+"""Writes many moves of runs at once with a few statements, each compiled once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _kind(move: Move) -> tuple[RunState, bool]:
 
 
 def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
-    """Return all that the statements say of a move, by the names of their parameters."""
+    """Return the parameters of a move for all statements, by name."""
     tried, found = move.attempt_state, move.engine_run
     return {
         "b_backfill_id": backfill_id,
@@ -73,7 +73,7 @@ def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
 def _write_traces(
     connection: sa.Connection, state: RunState, moves: Sequence[Move], rows: Sequence[_Row]
 ) -> None:
-    """Begin the traces of attempts that are opened; complete those of attempts that succeeded."""
+    """Begin the traces of opened attempts; complete those of successful ones."""
     if state is not RunState.SUBMITTED and state is not RunState.SUCCEEDED:
         return
     traced = [
@@ -104,8 +104,7 @@ def _trace_row(trace: Trace) -> _Row:
 class _Statement:
     """A statement for many rows, compiled once for each kind of database.
 
-    SQLAlchemy computes again for every row what its parameters are, which takes longer than
-    SQLite takes to write the row.
+    SQLAlchemy recomputes the parameters for every row, which takes longer than the write itself.
     """
 
     def __init__(self, statement: sa.Insert | sa.Update | sa.Delete) -> None:
@@ -113,19 +112,19 @@ class _Statement:
         self._compiled = lru_cache(self._compile)
 
     def _compile(self, dialect: sa.Dialect) -> tuple[str, Sequence[str], Mapping[str, Any], bool]:
-        """Return the text, the names of its parameters and what turns some of these around."""
+        """Return the text, the names of its parameters and their converters."""
         compiled = self._statement.compile(dialect=dialect)
         assert isinstance(compiled, sa.sql.compiler.SQLCompiler)
         turned = {}
         for name, bind in compiled.binds.items():
             turn = bind.type.dialect_impl(dialect).bind_processor(dialect)
-            if turn is not None:  # instants are those of the transaction, the same in every row
+            if turn is not None:  # instants are those of the transaction, equal in every row
                 turned[name] = lru_cache(4)(turn) if isinstance(bind.type, Instant) else turn
         names = compiled.positiontup or list(compiled.binds)
         return str(compiled), names, turned, compiled.positional
 
     def execute(self, connection: sa.Connection, rows: Sequence[_Row]) -> int:
-        """Execute it for each row, and return how many rows of the database were written."""
+        """Execute it for each row; return the number of written database rows."""
         if not rows:
             return 0
         text, names, turned, is_positional = self._compiled(connection.dialect)
@@ -146,7 +145,7 @@ def _bind(column: sa.Column[Any], name: str = "") -> sa.BindParameter[Any]:
 
 
 def _binds(table: sa.Table, *columns: str, **others: str) -> dict[str, sa.BindParameter[Any]]:
-    """Return the parameters of columns: of their own names, and `others` of the names given."""
+    """Return the parameters of columns, by their own names, and of `others` by the given names."""
     return {name: _bind(table.c[name], others.get(name, "")) for name in (*columns, *others)}
 
 
@@ -184,7 +183,7 @@ _TRIED = _Statement(
 
 @lru_cache
 def _to(state: RunState) -> _Statement:
-    """Return what moves a run into a state from one where that is allowed."""
+    """Return the statement that moves a run to a state from an allowed one."""
     values = _binds(runs, "state", "ended_at", "error")
     if state in (RunState.SUBMITTED, RunState.SKIPPED):
         values |= _binds(runs, "cut_off")

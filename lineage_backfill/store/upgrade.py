@@ -1,4 +1,4 @@
-"""Makes the tables of the run store, or brings them up to date."""
+"""Creates or upgrades the tables of the run store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the missing revisions within the transaction of the connection."""
-    from alembic import command  # takes longer to import than all else here
+    """Run the missing revisions in the transaction of the connection."""
+    from alembic import command  # slow to import
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})

@@ -1,1 +1,1 @@
-"""Wires the adapters to the core, from configuration; nothing else names an adapter."""
+"""Wires the adapters to the core from the configuration; nothing else names an adapter."""

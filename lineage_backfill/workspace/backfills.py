@@ -1,4 +1,4 @@
-"""Backfills as the run store keeps them: found, reported, watched, paused and deleted."""
+"""Finds, reports, watches, pauses and deletes backfills in the run store."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ POLL = 0.5  # seconds between two reads of a backfill that another process drive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOutcome:
-    """The state in which a verb left a backfill; `timed_out` where its time was up before the end.
+    """The state in which a verb left a backfill; `timed_out` if its time was up before the end.
 
-    `is_orphan` where the backfill has not ended, and the process that drove it is gone; `is_left`
-    where a signal ended that process, and the next driver takes over.
+    `is_orphan` if the backfill has not ended and its driver process is gone; `is_left` if a signal
+    ended that process, and the next driver takes over.
     """
 
     id: str
@@ -66,9 +66,10 @@ class BackfillOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which backfills a list holds; what is empty or None holds for all.
+    """A filter for lists of backfills; empty members and None match all.
 
-    `dataset` is the name of what changed, `text` a part of id, title, description or reason.
+    `dataset` is the name of the changed dataset or job, `text` a part of id, title, description or
+    reason.
     """
 
     states: Sequence[BackfillState] = ()
@@ -78,7 +79,7 @@ class Wanted:
     text: str | None = None
 
     def holds(self, one: BackfillRecord, plan: Callable[[str], Mapping[str, Any]]) -> bool:
-        """Whether a backfill is wanted; its plan is only read where a dataset is named."""
+        """Whether a backfill matches; its plan is only read if a dataset is named."""
         words = f"{one.id} {one.title} {one.description} {one.reason}".casefold()
         return (
             (not self.states or one.state in self.states)
@@ -90,7 +91,7 @@ class Wanted:
 
 
 class Backfills:
-    """The backfills in the run store of a workspace; None names the newest one."""
+    """The backfills in the run store of a workspace; the id None means the newest one."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -99,7 +100,7 @@ class Backfills:
     # --- documents ------------------------------------------------------------------------------
 
     def history(self, wanted: Wanted | None = None) -> dict[str, Any]:
-        """Return the document that lists the backfills that are wanted, but those expired."""
+        """Return the document of the matching backfills, without expired ones."""
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
             records = [
@@ -115,12 +116,12 @@ class Backfills:
         )
 
     def tallies(self, ids: Iterable[str]) -> Mapping[str, Mapping[RunState, int]]:
-        """Return how many runs of each backfill are in which state."""
+        """Return the number of runs of each backfill by state."""
         with self.workspace.open_store() as store:
             return store.tallies(list(ids))
 
     def drivers(self) -> int:
-        """Return how many drivers are alive that take backfills of this project and target."""
+        """Return the number of live drivers for this project and target."""
         project = self.workspace.project
         with self.workspace.open_store() as store:
             now = store.time(datetime.now(UTC))
@@ -140,7 +141,7 @@ class Backfills:
             record = find(store, backfill)
             plans = plans_of(store, record.id)
             runs, attempts = store.runs(record.id), store.attempts(record.id)
-        newest = plans[-1]  # it knows the keys of all
+        newest = plans[-1]  # it has the keys of all
         resolver = cache(partial(self.workspace.resolver_of, newest))
 
         def cut(run: PlannedRun, keys: KeySet) -> PlannedRun:
@@ -175,7 +176,7 @@ class Backfills:
             return reports.run(record, found, store.runs(record.id), store.attempts(record.id))
 
     def spans(self, backfill: str) -> Mapping[str, tuple[Span, ...]]:
-        """Return where the keys of each run of a backfill lie in time, by the ids of the runs."""
+        """Return the time spans of each run of a backfill, by run id."""
         with self.workspace.open_store() as store:
             plan = plans_of(store, backfill)[-1]
             runs = store.runs(backfill)
@@ -183,7 +184,7 @@ class Backfills:
         return {run.run_id: spans(resolver.job(run.job).calendar, run.partitions) for run in runs}
 
     def _calendars(self, now: datetime) -> Callable[[DatasetRef], Calendar]:
-        """Return each dataset's calendar; lineage is read only where it is not declared."""
+        """Return each dataset's calendar; the lineage is only read if it is not declared."""
         declarations = self.workspace.project.declarations
         declared = Resolver(LineageSnapshot.of([]), declarations, now=now)
         known = cache(lambda: Resolver(self.workspace.snapshot, declarations, now=now))
@@ -205,12 +206,12 @@ class Backfills:
     def attempt_spec(self, backfill: str, run_id: str, number: int) -> dict[str, Any]:
         """Return the run spec of an attempt, secrets masked.
 
-        Raises UnknownNameError where it is not in the project's own folder.
+        Raises UnknownNameError if it is not in the project's own folder.
         """
         files = self._attempt_files(backfill, run_id, number)
         if not self._is_kept(files, files.spec_path):
             raise UnknownNameError(
-                "its run spec is not kept here", hint="Its engine may know more."
+                "its run spec is not kept here", hint="Its engine may have more."
             )
         try:
             spec: dict[str, Any] = redaction.document(files.spec())
@@ -219,9 +220,9 @@ class Backfills:
         return spec
 
     def attempt_log(self, backfill: str, run_id: str, number: int, *, most: int) -> str:
-        """Return the end of what an attempt has printed, at most so many bytes.
+        """Return at most this many of the last bytes of an attempt's output.
 
-        Raises UnknownNameError where it is not in the project's own folder.
+        Raises UnknownNameError if it is not in the project's own folder.
         """
         files = self._attempt_files(backfill, run_id, number)
         try:
@@ -229,7 +230,7 @@ class Backfills:
                 return files.log_end(most).decode(errors="replace")
         except (OSError, ValueError, BadZipFile):
             pass
-        raise UnknownNameError("its log is not kept here", hint="Its engine may know more.")
+        raise UnknownNameError("its log is not kept here", hint="Its engine may have more.")
 
     def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
         files = AttemptFiles(spec_file(self._folder(backfill), run_id, number))
@@ -245,12 +246,12 @@ class Backfills:
         return files
 
     def _is_kept(self, files: AttemptFiles, path: Path) -> bool:
-        """Whether a file of an attempt is there, by itself or packed."""
+        """Whether a file of an attempt exists, by itself or packed."""
         is_there = path.is_symlink() or path.exists() or path.parent != files.pack_path.parent
         return self._is_ours(path if is_there else files.pack_path)
 
     def _is_ours(self, path: Path) -> bool:
-        """Whether there is such a file, and it really lies among those that backfills leave."""
+        """Whether the file exists, and is really in the folder of backfills."""
         return path.is_file() and path.resolve().is_relative_to(self._state_dir.resolve())
 
     # --- verbs that drive nothing ---------------------------------------------------------------
@@ -258,9 +259,9 @@ class Backfills:
     def estimate_left(
         self, backfill: str | None = None, *, again: bool = False, max_parallel: int | None = None
     ) -> Estimate:
-        """Return how long what is left of a backfill will take, as past runs in its store tell.
+        """Return how long the rest of a backfill will take, from past runs in its store.
 
-        With `again` what did not succeed is left as well. The lineage is not needed.
+        With `again` failed runs are included. The lineage is not needed.
         """
         with self.workspace.open_store() as store:
             record = find(store, backfill)
@@ -290,9 +291,9 @@ class Backfills:
     def watch(
         self, backfill: str | None, reporter: Reporter, *, timeout: timedelta | None = None
     ) -> BackfillOutcome:
-        """Tell the reporter what happens to a backfill until it ends or the time is up; only reads.
+        """Report the events of a backfill until it ends or the time is up; only reads.
 
-        It has ended as well where the process that drove it is gone.
+        It also ends if the driver process is gone.
         """
         deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
 
@@ -309,9 +310,9 @@ class Backfills:
         return BackfillOutcome(id=id_, state=state, timed_out=timed_out, is_orphan=is_orphan)
 
     def pause(self, backfill: str | None = None) -> BackfillOutcome:
-        """Request that no more runs of a backfill are started; returns the state it was in.
+        """Request that no more runs of a backfill are started; return its previous state.
 
-        A backfill that no process drives is left as it is.
+        No-op for a backfill that no process drives.
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
@@ -321,7 +322,7 @@ class Backfills:
         return BackfillOutcome(id=record.id, state=record.state)
 
     def prunable(self, before: datetime) -> dict[str, Any]:
-        """Return the document of the backfills that `prune` would remove, and of those it keeps."""
+        """Return the document of the backfills that `prune` would remove or keep."""
         with self.workspace.open_store() as store:
             found, kept = prunable(store.backfills(deleted=True), before=before)
             tallies = store.tallies([one.id for one in found])
@@ -349,10 +350,10 @@ class Backfills:
         }
 
     def prune(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove the backfills of a document of `prunable` and their files; return it again.
+        """Remove the backfills in a document of `prunable` and their files; return the document.
 
-        So are files left here of those that another machine has pruned. A backfill that is driven
-        now is a ConflictError, and stays with all that comes after it.
+        Also removes local files of backfills that another machine has pruned. Raises ConflictError
+        at a backfill that is driven now; it and all later ones are kept.
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
@@ -373,9 +374,9 @@ class Backfills:
         return self._state_dir / "backfills" / backfill
 
     def delete(self, backfill: str) -> BackfillRecord:
-        """Mark a backfill as deleted, and release the partitions that it has locked; returns it.
+        """Mark a backfill as deleted, release its partition locks, and return its id.
 
-        Raises ConflictError while a process drives it, or one of its runs may still be under way.
+        Raises ConflictError while a process drives it, or one of its runs may still be running.
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
@@ -385,10 +386,10 @@ class Backfills:
             if driver is None:
                 if any(run.state.is_under_way for run in store.runs(record.id)):
                     raise ConflictError(
-                        f"runs of {record.id} may still be under way",
-                        hint=f"See to their end first: `cancel {record.id}`.",
+                        f"runs of {record.id} may still be running",
+                        hint=f"End them first: `cancel {record.id}`.",
                     )
-                # So that nothing stays locked that a driver has left behind.
+                # Releases locks that a dead driver has left.
                 time_ = store.time(now)
                 lease = store.acquire(record.id, owner(), now=time_, ttl=LEASE, is_dead=is_dead)
                 store.release(lease)
@@ -402,7 +403,7 @@ def _size(folder: Path) -> dict[str, int]:
 
 
 def find(store: RunStore, backfill: str | None) -> BackfillRecord:
-    """Return the backfill whose id begins so or that has this title, the newest one for None.
+    """Return the backfill with this title or an id that begins so; for None, the newest one.
 
     A deleted one is found by its id.
     """
@@ -416,7 +417,7 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
     if backfill is None or len(found) == 1:
         return found[0]
     if not found:
-        return store.backfill(backfill)  # raises, with what it may have meant
+        return store.backfill(backfill)  # raises, with similar ids
     raise AmbiguousNameError(
         f"{len(found)} backfills are called {backfill}",
         hint="Name one by its id: " + " or ".join(one.id for one in found[:3]),
@@ -424,7 +425,7 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
 
 
 def _changed(plan: Mapping[str, Any]) -> set[str]:
-    """Return the names of what a plan document says has changed, bare and in full."""
+    """Return the names of the changed datasets and jobs in a plan document, bare and in full."""
     refs = [one["dataset"] for one in plan["changed"]]
     refs += [one["job"] for one in plan["request"].get("jobs", ())]
     return {name for ref in refs for name in (ref["name"], f"{ref['namespace']}:{ref['name']}")}

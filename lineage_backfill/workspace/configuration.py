@@ -1,4 +1,4 @@
-"""Reads the project file of this machine: its files, its environment, its user's folder."""
+"""Reads the configuration: project file, environment, and user file."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def load_project(
 
 
 def lineage_origin(project: Project, environ: Mapping[str, str] | None = None) -> str:
-    """Return where the lineage is read from and who says so, with variables that others overrule.
+    """Return where the lineage is read from, which setting says so, and overruled variables.
 
-    Empty where no source is named.
+    Empty if no source is named.
     """
     variables = os.environ if environ is None else environ
     named = {one.name: one for one in project.settings}
@@ -64,7 +64,7 @@ def lineage_origin(project: Project, environ: Mapping[str, str] | None = None) -
 
 
 def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets that the project file and the environment hold."""
+    """Yield the secrets in the project file and the environment."""
     lineage = project.lineage
     if lineage.api_key:
         yield lineage.api_key
@@ -83,12 +83,12 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def find_file(start: Path) -> Path | None:
-    """Return the project file of a folder: in it or the nearest folder above, else None."""
+    """Return the project file in a folder or the nearest folder above, else None."""
     return settings.find_file(start, read_file)
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return what a file holds, None where there is none; raises ConfigError."""
+    """Return the content of a file, None if it does not exist; raises ConfigError."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

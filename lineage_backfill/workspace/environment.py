@@ -1,4 +1,4 @@
-"""What surrounds a project: its file, its code, the account, and adapters loaded on use."""
+"""The environment of a project: its file, its code, the account, and adapters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lineage_backfill.project.references import revealed
 from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
-#: Where each adapter is found: what one of them imports is needed only where it is used.
+#: The modules of the adapters, which are only imported on use.
 EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
 MARQUEZ_SOURCE = "lineage_backfill.sources.marquez:MarquezSource"
 SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
@@ -38,7 +38,7 @@ _SQLITE = "sqlite:///"
 
 
 def load(name: str) -> Any:
-    """Return what MODULE:NAME names; its module is imported now."""
+    """Import the module of MODULE:NAME and return the object."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -53,8 +53,8 @@ def open_project(
 ) -> Project:
     """Return the project of `file`, or the one found upward; settings of `lineage` come first.
 
-    Without `file` and `search` it is one without a file. `target` overlays the file. Raises
-    ConfigError or DeclarationError.
+    Without `file` and `search` it has no file. `target` overlays the file. Raises ConfigError or
+    DeclarationError.
     """
     flags = {f"lineage.{name}": value for name, value in (lineage or {}).items()}
     project = load_project(file=file, search=search, flags={**flags, "target": target})
@@ -66,19 +66,19 @@ def open_project(
 
 
 def log_time(began: float, what: str) -> None:
-    """Log what was done since `began`, an instant of the monotonic clock."""
+    """Log an action since `began`, an instant of the monotonic clock."""
     _log.info("%s, in %.2f s", what, time.monotonic() - began)
 
 
 def sqlite_file(project: Project) -> Path | None:
-    """Return the file of the run store; None where a service has it."""
+    """Return the file of the run store; None for a database server."""
     if not project.store_url.startswith(_SQLITE):
         return None
     return Path(project.store_url.removeprefix(_SQLITE))
 
 
 def state_dir(project: Project) -> Path:
-    """Return the folder of what backfills leave behind."""
+    """Return the folder for the files of backfills."""
     return project.root / folder(project.target)
 
 
@@ -89,7 +89,7 @@ def spark_conf(declarations: Declarations) -> Mapping[str, Any]:
 
 
 def code_version(root: Path) -> str:
-    """Return the commit of the project's code, marked if it was changed since; empty if unknown."""
+    """Return the commit of the project's code, marked if it has changes; empty if unknown."""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -116,9 +116,9 @@ def load_functions(project: Project) -> dict[str, Callable[[Any], Any]]:
 
 
 def true_parameters(parameters: Mapping[str, Any], *, base: Path) -> dict[str, Any]:
-    """Return parameters with the secrets that they name, which are hidden from now on.
+    """Return parameters with their secrets resolved, which are masked from now on.
 
-    Raises ConfigError where a variable or a file is not there; `base` is that of relative paths.
+    Raises ConfigError for a missing variable or file; `base` is the base of relative paths.
     """
     return {name: _true(name, value, base) for name, value in parameters.items()}
 
@@ -133,14 +133,14 @@ def _true(name: str, value: Any, base: Path) -> Any:
 
 
 def true_text(text: str, *, base: Path, place: str = "[[notify]]") -> str:
-    """Return what a reference to a secret stands for, which is hidden from now on."""
+    """Return the value of a secret's reference, which is masked from now on."""
     found: str = revealed(text, place=place, base=base, environ=os.environ, read=read_file)
     redaction.remember([found])
     return found
 
 
 def account() -> str:
-    """Return the name of the account that runs this; empty where it has none."""
+    """Return the name of the current account; empty if it has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in containers

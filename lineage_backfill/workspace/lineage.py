@@ -1,4 +1,4 @@
-"""Reads the lineage that a project names, as the project's declarations make it."""
+"""Reads the lineage of a project, and applies the project's declarations."""
 
 from __future__ import annotations
 
@@ -40,19 +40,18 @@ _QUICKLY_READ = 2_000_000  # bytes of lineage
 
 
 class ProjectLineage:
-    """The lineage that a project names.
+    """The lineage of a project.
 
-    One dataset stands for all names that a `pattern` matches or that mean its place, and declared
-    parents for their children. Reading raises LineageError, ConfigError where no lineage is named,
-    DeclarationError where a parent and a job below it are both declared, or two datasets at one
-    place.
+    All names that match a `pattern`, or mean the same place, become one dataset; declared parents
+    replace their children. Reading raises LineageError, ConfigError if no lineage is named,
+    DeclarationError if both a parent and a job below it are declared, or two datasets at one place.
     """
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
     def read(self) -> LineageSnapshot:
-        """Return the lineage as it is now."""
+        """Return the current lineage."""
         began = time.monotonic()
         snapshot = self._declared(self.read_source())
         log_time(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
@@ -60,19 +59,19 @@ class ProjectLineage:
         return snapshot
 
     def read_source(self) -> LineageSnapshot:
-        """Return the lineage just as its source gives it, without the declarations."""
+        """Return the lineage of the source, without the declarations."""
         snapshot = self._source().read()
         said = left_out(self._project.lineage)
         return replace(snapshot, warnings=(*snapshot.warnings, *said)) if said else snapshot
 
     def read_to_draft(self) -> LineageSnapshot:
-        """Return the lineage as a project file without declarations makes it."""
-        # Folders of partitions tell of a table's calendar: they stay apart.
+        """Return the lineage as with a project file without declarations."""
+        # Folders of partitions show a table's calendar: they are kept separate.
         tied = Places(Declarations(), folders=False).tie(self.read_source())
         return _folded(tied, Declarations(), applications=True)
 
     def refresh(self) -> LineageSnapshot:
-        """Forget what was kept of Marquez, and return the lineage, which is read in full."""
+        """Clear the cache of Marquez, read the lineage in full, and return it."""
         for file in self._cache.glob("marquez-*"):
             file.unlink(missing_ok=True)
         return self.read()
@@ -83,18 +82,18 @@ class ProjectLineage:
         return self._declared(source.read())
 
     def unread_facets(self) -> tuple[int, list[Unread]]:
-        """Return how many events were sampled, and which of their facets are not understood.
+        """Return the number of sampled events, and their facets that are not understood.
 
-        Marquez is asked for its newest events; a saved snapshot has none.
+        From Marquez, the newest events are sampled; a saved snapshot has none.
         """
         source = self._source()
         events = source.sample(_SAMPLED) if isinstance(source, EventSample) else []
         return len(events), unread_facets(events)
 
     def known_names(self) -> tuple[list[DatasetRef], list[JobRef]]:
-        """Return the datasets and jobs as they were last read here; for completion.
+        """Return the datasets and jobs as they were last read here, for completion.
 
-        Where they were not read yet, small files are read now. Raises OSError, ValueError or
+        If they were not read yet, small files are read now. Raises OSError, ValueError or
         LineageError.
         """
         if self._names_file.exists():
@@ -112,14 +111,14 @@ class ProjectLineage:
         return sorted(snapshot.datasets), sorted(snapshot.jobs)
 
     def is_snapshot(self, file: Path) -> bool:
-        """Whether a file is a saved snapshot, of whatever version."""
+        """Whether a file is a saved snapshot of any version."""
         return bool(load(IS_SNAPSHOT)(file))
 
     def save(self, file: Path) -> LineageSnapshot:
-        """Save the lineage as a snapshot, just as its source gives it, and return it.
+        """Save the lineage of the source as a snapshot, and return it.
 
-        Declarations are applied where it is read, so later ones apply to it too. Raises UsageError
-        where it cannot be written.
+        Declarations are applied when it is read, so later changes apply too. Raises UsageError if
+        it cannot be written.
         """
         snapshot = self.read_source()
         try:
@@ -173,15 +172,15 @@ class ProjectLineage:
 
 
 class _ProjectAlone:
-    """The lineage of a project that names none: its jobs declare all that they read and write."""
+    """The lineage of a project without a source: its jobs declare all reads and writes."""
 
     def __init__(self, declarations: Declarations) -> None:
         self._jobs = declarations.jobs
 
     def read(self) -> LineageSnapshot:
-        """Return an empty lineage; the planner adds declared edges.
+        """Return an empty lineage; the planner adds the declared edges.
 
-        Raises ConfigError where a job does not declare what it writes: lineage was to tell that.
+        Raises ConfigError if a job does not declare its writes, as lineage is then needed.
         """
         open_ = next((job.name for job in self._jobs if not job.writes), None)
         if self._jobs and open_ is None:
@@ -201,17 +200,17 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     runs = ", ".join(lineage.ignore_runs)
     if lineage.snapshot:
         return (f"`ignore_runs` changes no saved snapshot: save it again without {runs}",)
-    return (f"left out of the lineage by `ignore_runs` is what these runs said: {runs}",)
+    return (f"`ignore_runs` leaves these runs out of the lineage: {runs}",)
 
 
 def _folded(
     snapshot: LineageSnapshot, declarations: Declarations, *, applications: bool
 ) -> LineageSnapshot:
-    """Fold children into parents without edges of their own: those that are what is run.
+    """Fold children into parents that run as a whole and have no edges of their own.
 
-    Declaring an Airflow DAG by name says so. With `applications` Spark's are, by the facets of its
-    listener, and Airflow's tasks, whatever they declare themselves, unless one of the jobs below
-    them is declared by name.
+    These are declared Airflow DAGs. With `applications` also Spark applications (by the facets of
+    Spark's listener) and Airflow tasks (whatever they declare themselves), unless a job below them
+    is declared by name.
     """
     named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
 
@@ -239,7 +238,7 @@ def _folded(
     for ref in jobs:
         if ref not in folded.jobs and is_declared(ref):
             raise DeclarationError(
-                f"job {ref} is declared, and so is a parent that runs it as a part of itself",
-                hint="Keep the [[job]] of the one that is to be run, and leave the other one out.",
+                f"job {ref} and a parent that runs it are both declared",
+                hint="Keep the [[job]] of the one to run, and remove the other one.",
             )
     return folded

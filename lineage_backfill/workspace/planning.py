@@ -1,4 +1,4 @@
-"""Plans, and tells what plans rest on: the logs of tables, and what is stale by them."""
+"""Makes plans, and reads the table logs that they need."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ _SHOWN_NAMES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecords:
-    """What the logs of tables tell, and of the other tables why nothing is known."""
+    """The histories of tables, and for the other tables why they are unknown."""
 
     known: Mapping[DatasetRef, TableRecord]
     unknown: Mapping[DatasetRef, str]
 
 
 class Planning:
-    """Plans in a workspace: made, checked, explained and estimated."""
+    """Makes, checks, explains and estimates plans in a workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -84,7 +84,7 @@ class Planning:
         self._records_known: dict[DatasetRef, TableRecord] = {}
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan for the request; raises UsageError where it cannot be planned."""
+        """Return the plan for the request; raises UsageError if it cannot be planned."""
         workspace = self.workspace
         if self._project.lineage.allow_torn:
             request = replace(request, allow=request.allow | {TORN_EVENTS})
@@ -101,9 +101,9 @@ class Planning:
         return replace(plan, warnings=(*plan.warnings, *more)) if more else plan
 
     def oldest(self, jobs: Iterable[Staleness], request: Request, most: int) -> Request:
-        """Return the request for the oldest stale keys that take at most so many runs.
+        """Return the request for the oldest stale keys that need at most this many runs.
 
-        Raises GuardRailError where those of the oldest key alone take more.
+        Raises GuardRailError if the oldest key alone needs more.
         """
         planner = self._planner()
 
@@ -119,7 +119,7 @@ class Planning:
         return replace(request, jobs=found)
 
     def check(self, plan: Plan) -> None:
-        """Raise StalePlanError if what the plan rests on has moved, naming what."""
+        """Raise StalePlanError, naming the change, if lineage or declarations have changed."""
         self._project.refuse_other_target(plan.request.get("target", ""), "the plan was made")
         as_of, snapshot = datetime.fromisoformat(plan.now), self.workspace.snapshot
         workspace = Workspace(self._project, as_of=as_of, read=lambda: snapshot)
@@ -141,9 +141,9 @@ class Planning:
     def explain(
         self, request: Request, job: JobRef, keys: KeySet | None, *, why_not: bool = False
     ) -> Explanation:
-        """Return why the plan for the request holds these keys of the job (None: any), or why not.
+        """Return why the plan for the request has these keys of the job (None: any), or why not.
 
-        With `why_not` keys that are left come before those that are planned.
+        With `why_not` keys that are left stale come before planned ones.
         """
         self._families(request)
         return explain(self._planner().session(request), job, keys, why_not=why_not)
@@ -155,15 +155,15 @@ class Planning:
         )
 
     def _families(self, request: Request) -> tuple[Family, ...]:
-        """Return what looks like undeclared partitions; refuse a request that names one."""
+        """Return families of apparently undeclared partitions; refuse a request that names one."""
         refuse_families(self.workspace.families, (one.dataset for one in request.changed))
         return self.workspace.families
 
     def estimate(self, plan: Plan, *, max_parallel: int | None = None) -> Estimate | None:
-        """Return how long a plan will take, as past runs of its jobs tell; it needs no clock.
+        """Return how long a plan will take, from past runs of its jobs.
 
-        Runs in this run store count first, and where they are few those that the lineage knows.
-        None for a plan above its limit of runs: it has none.
+        It uses runs in this run store, and if they are few, those in the lineage. None for a plan
+        above its limit of runs.
         """
         runs = plan.runs
         if runs is None:
@@ -185,15 +185,15 @@ class Planning:
             )
 
     def timeline(self, plan: Plan) -> Mapping[JobRef, Spans]:
-        """Return where the keys of each job of a plan lie in time."""
+        """Return the time spans of each job of a plan."""
         return timeline(self.workspace.resolver_of(plan), plan)
 
     def lost_reads(self, plan: Plan) -> Mapping[DatasetRef, KeySet]:
-        """Return what the runs of a plan read and what is past its retention now."""
+        """Return the partitions read by the plan that are past their retention now."""
         return lost_reads(self.workspace.resolver_of(plan, now=self.workspace.now), plan)
 
     def missing_reads(self, plan: Plan) -> tuple[MissingReads, ...]:
-        """Return what the runs of a plan need and was never written, as far as logs tell.
+        """Return the required inputs of a plan that were never written, as far as logs show.
 
         Logs that only Spark can read are left out.
         """
@@ -202,10 +202,10 @@ class Planning:
         return missing_reads(plan, resolver, tables)
 
     def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:
-        """Return the jobs with the stale keys marked that a plan holds and that would fail.
+        """Return the jobs, marking stale keys of a plan that would fail.
 
-        They are those whose inputs were never written, by the logs that `find_stale` has read and,
-        of other tables, as far as `missing_reads` can tell.
+        They are keys whose inputs were never written, by the logs that `find_stale` has read, and
+        for other tables by `missing_reads`.
         """
         resolver, known = self.workspace.resolver_of(plan), self._records_known
         wanted = inputs_of(plan, resolver)
@@ -218,7 +218,7 @@ class Planning:
         )
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return what is wrong with the project file beside the lineage, errors first."""
+        """Return the findings about the project file and the lineage, errors first."""
         found, functions = [], {}
         try:
             with self.workspace.open_engines() as engines:
@@ -242,10 +242,10 @@ class Planning:
     def with_changes(
         self, request: Request, *, after: int | None = None, since: datetime | None = None
     ) -> Request:
-        """Return the request with the keys that the logs of its datasets' tables name as changed.
+        """Return the request with the keys that changed by the logs of its datasets' tables.
 
-        Exactly one of a version and an instant is given. Raises TableLogError where a log does not
-        tell, DeclarationError where nothing says which table or which key it is.
+        Exactly one of a version and an instant is given. Raises TableLogError if a log is
+        incomplete, DeclarationError if a table or its keys are not declared.
         """
         resolver = self.workspace.resolver
         found = []
@@ -263,10 +263,10 @@ class Planning:
         return replace(request, changed=tuple(found))
 
     def only(self, request: Request, which: Only) -> Request:
-        """Return the request for those keys of its jobs that are missing, or failed last.
+        """Return the request for the keys of its jobs that are missing or failed last.
 
-        A job without keys stands for all that exist. Raises DeclarationError where they are not
-        known, TableLogError where no log can be read at all.
+        A job without keys means all that exist. Raises DeclarationError if they are unknown,
+        TableLogError if no log can be read.
         """
         resolver = self.workspace.resolver
         with self.workspace.open_store() as store:
@@ -281,7 +281,7 @@ class Planning:
             asked.keys is None and calendar.time and calendar.time.first is None
         ):
             raise DeclarationError(
-                f"which partitions {asked.job} has is not known",
+                f"which partitions {asked.job} has is unknown",
                 hint="Declare the grain and the `start` of what it writes, or name the keys.",
             )
         keys = calendar.existing if asked.keys is None else parse(calendar, asked.keys)
@@ -302,8 +302,8 @@ class Planning:
     ) -> tuple[tuple[Staleness, ...], Mapping[DatasetRef, str]]:
         """Return what is missing or older than its inputs, and why other tables are unknown.
 
-        `select` and `exclude` choose among the jobs; keys older than `since` are left out. Raises
-        TableLogError where no log can be read at all.
+        `select` and `exclude` choose jobs; keys older than `since` are left out. Raises
+        TableLogError if no log can be read.
         """
         workspace, snapshot = self.workspace, self.workspace.snapshot
         resolver = Resolver(
@@ -322,7 +322,7 @@ class Planning:
         return stale, tables.unknown
 
     def read_logs(self, jobs: Collection[JobRef] | None = None) -> TableRecords:
-        """Return what the logs of all tables tell that jobs touch; `jobs` None stands for all.
+        """Return the histories of all tables that these jobs use; None means all jobs.
 
         Raises TableLogError where no log can be read at all.
         """
@@ -332,9 +332,9 @@ class Planning:
     def undo_blockers(
         self, datasets: Iterable[DatasetRef] | None = None
     ) -> Mapping[DatasetRef, tuple[str, ...]]:
-        """Return what keeps runs from being undone on the tables of datasets that jobs write.
+        """Return what prevents an undo on the tables of datasets that jobs write.
 
-        Without `datasets` all of them. Raises TableLogError where no log can be read at all.
+        Without `datasets`, on all of them. Raises TableLogError if no log can be read.
         """
         resolver = self.workspace.resolver
         output = {ref for job in resolver.edges.jobs for ref in resolver.edges.writes(job)}
@@ -344,7 +344,7 @@ class Planning:
     def records_without_spark(
         self, resolver: Resolver, datasets: Iterable[DatasetRef]
     ) -> Mapping[DatasetRef, TableRecord]:
-        """Return what the logs of tables tell, as far as they can be read without Spark."""
+        """Return the histories of tables whose logs can be read without Spark."""
         return observations.of_near_tables(resolver, datasets, self._logs)
 
     def _records_of_jobs(self, resolver: Resolver, jobs: Iterable[JobRef]) -> TableRecords:

@@ -1,4 +1,4 @@
-"""Rows of a partition before and after a backfill, or a run of it, from versions of its table."""
+"""Compares rows of a partition before and after a backfill or a dry run."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SAMPLE = 10
 def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict[str, Any]:
     """Return the document of the rows that a backfill changed in one partition, DATASET@KEY.
 
-    The key may be left out where it rewrote only one. Spark reads the table. Raises
-    UnknownNameError, AmbiguousNameError, or TableLogError where the versions cannot be compared.
+    The key may be omitted if it rewrote only one. Spark reads the table. Raises UnknownNameError,
+    AmbiguousNameError, or TableLogError if the versions cannot be compared.
     """
     with workspace.open_store() as store:
         id_ = find(store, backfill).id
@@ -51,14 +51,14 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
     ]
     if not written:
         raise UnknownNameError(
-            f"{id_} rewrote nothing that is called {named}",
+            f"{id_} rewrote no partition of {named}",
             hint="Write it as DATASET@KEY; `report` lists what it rewrote.",
         )
     (_, first, _), (attempt, last, part) = written[0], written[-1]
     meant = {(*one["dataset"].values(), _text(two["key"])) for _, one, two in written}
     if len(meant) > 1:
         raise AmbiguousNameError(
-            f"{id_} rewrote {len(meant)} partitions that are called {named}",
+            f"{id_} rewrote {len(meant)} partitions of {named}",
             hint=f"Name one: --rows {first['dataset']['name']}@{min(meant)[2]}",
         )
     spec = Backfills(workspace).attempt_spec(id_, attempt.run_id, attempt.attempt)
@@ -66,7 +66,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
     if place["format"] != "delta" or not place.get("location") or last.get("version") is None:
         raise TableLogError(
             f"the versions of {named} cannot be compared",
-            hint="Only Delta tables with a declared `location` keep what is compared.",
+            hint="Only Delta tables with a declared `location` can be compared.",
         )
     ref = DatasetRef(**last["dataset"])
     declarations = workspace.project.declarations
@@ -88,7 +88,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
         raise TableLogError(
             f"version {last['version']} of {named} has {found['rows_after']} rows, and the run"
             f" wrote {part['rows']}",
-            hint="The table was made again since; its versions are others.",
+            hint="The table was recreated since, so its versions differ.",
         )
     return {
         "schema_version": 1,
@@ -104,11 +104,11 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
 
 
 def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) -> dict[str, Any]:
-    """Return the document of the rows that one run of a plan would change; its tables stay.
+    """Return the document of the rows that one run of a plan would change.
 
-    The run works on this machine, on clones of the Delta tables that it writes and with its other
-    inputs as they are now. Raises UnknownNameError, AmbiguousNameError, UsageError for a job that
-    others run or that must not run twice, or TableLogError where the run fails.
+    The run works on this machine, on clones of the Delta tables that it writes, with its inputs as
+    they are now. Raises UnknownNameError, AmbiguousNameError, UsageError for a job of another
+    engine or one that is not idempotent, or TableLogError if the run fails.
     """
     resolver, declarations = workspace.resolver_of(plan), workspace.project.declarations
     planned = _planned(plan, resolver, job, keys)
@@ -166,7 +166,7 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
 def _planned(
     plan: Plan, resolver: DeclarationResolver, job: JobRef, keys: KeySet | None
 ) -> PlannedRun:
-    """Return the one run of a plan that a job and its keys mean."""
+    """Return the run of a plan for a job and keys."""
     runs = [one for one in plan.runs or () if one.job == job]
     calendar = resolver.job(job).calendar
     if keys is not None and calendar is not None:
@@ -175,7 +175,7 @@ def _planned(
     if not runs:
         raise UnknownNameError(
             f"the plan holds no run of {job.name}" + (f" at {in_short(keys)}" if keys else ""),
-            hint=f"Say why with --why-not {job.name}.",
+            hint=f"See why with --why-not {job.name}.",
         )
     if len(runs) > 1:
         raise AmbiguousNameError(
@@ -188,7 +188,7 @@ def _planned(
 def _named(
     result: Mapping[str, Any], named: str
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield the outputs and partitions of a result that a name means."""
+    """Yield the outputs and partitions of a result with this name."""
     for output in result.get("outputs", ()):
         ref = DatasetRef(**output["dataset"])
         for part in output["partitions"]:

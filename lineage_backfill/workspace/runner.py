@@ -1,4 +1,4 @@
-"""Runs plans: starts backfills, resumes, retries, undoes and cancels them."""
+"""Starts, resumes, retries, undoes and cancels backfills."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from lineage_backfill.workspace.environment import (
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
-_GRACE = 15.0  # seconds that runs get to end once the time is up
-_DELIVERY = 5.0  # seconds that the last notices get; what is left is for the next process
+_GRACE = 15.0  # seconds for runs to end once the time is up
+_DELIVERY = 5.0  # seconds to deliver the last notices; the rest is left to the next process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
     """How a backfill is driven.
 
-    After `timeout` no more runs are started; what runs still, a while later, goes on by itself.
-    What machines that are `gone` had under way is lost. `engines` are used instead of new ones, and
-    left open. With `waits` it is not refused where another backfill writes the same partitions.
-    With `hands_over` another driver goes on with what this one lets go.
+    After `timeout` no more runs are started; those still running some time later continue by
+    themselves. Active runs of `gone` machines are lost. `engines` are used instead of new ones, and
+    left open. With `waits` it waits if another backfill writes the same partitions. With
+    `hands_over` another driver continues what this one leaves.
     """
 
     max_parallel: int | None = None
@@ -78,10 +78,11 @@ class DriveOptions:
 
 
 class Runner:
-    """Drives the backfills of a workspace and tells a reporter what happens.
+    """Drives the backfills of a workspace, with a reporter.
 
     Its verbs raise UsageError for a job without an engine and GuardRailError for too many runs,
-    both before anything is written; EnvironmentMissingError and ConflictError before a run starts.
+    both before anything is written, and EnvironmentMissingError and ConflictError before a run
+    starts.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Runner:
     ) -> str:
         """Write a new backfill into the run store and return its id; `resume` drives it.
 
-        One that `waits` is taken by a driver.
+        With `waits` a driver takes it.
         """
         with (
             self._workspace.open_store(create=True) as store,
@@ -125,13 +126,13 @@ class Runner:
             return self._submit(executor, plan, submission or Submission(), waits=waits)
 
     def has_driver(self) -> bool:
-        """Whether a driver is alive that takes what is submitted here."""
+        """Whether a live driver takes what is submitted here."""
         with self._workspace.open_store() as store:
             now = store.time(datetime.now(UTC))
             return bool(living(store, now, self._project.name, self._project.target))
 
     def let_go(self) -> None:
-        """Drive no longer, and let what runs go on; any thread may call this."""
+        """Stop driving; running attempts continue. Any thread may call this."""
         self._lets_go = True
         if self._driving is not None:
             self._driving.let_go()
@@ -162,11 +163,10 @@ class Runner:
         return executor.start(plan, made, waits=waits)
 
     def detach(self, backfill: str, arguments: Sequence[str], settings: Mapping[str, str]) -> Path:
-        """Let a process of its own drive a backfill, and return its log once it does.
+        """Let a separate process drive a backfill, and return its log once it does.
 
-        `arguments` name project and lineage to it; `settings`, by their names, are handed over by
-        the environment. Raises EngineError with the end of its log where it ends before it has
-        begun.
+        `arguments` give it project and lineage; `settings` are passed by name in its environment.
+        Raises EngineError with the end of its log if it ends before it has begun.
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
         private_folder(log.parent)
@@ -182,16 +182,16 @@ class Runner:
                     env=variables(settings, os.environ),
                 )
             code = None
-            while store.claim(backfill).fence == before:  # it has not taken the lease
+            while store.claim(backfill).fence == before:  # it has not taken the lease yet
                 if code:
                     text = log.read_text(encoding="utf-8", errors="replace").strip()
                     raise EngineError(
-                        f"the process that was to drive {backfill} ended with exit code {code}",
+                        f"the process to drive {backfill} ended with exit code {code}",
                         hint=f"The end of {log}:",
                         lines=tuple(text.splitlines()[-5:]),
                     )
                 if code == 0:
-                    break  # there was nothing to drive
+                    break  # there was nothing to do
                 code = process.poll()
                 if code is None:
                     time.sleep(POLL)
@@ -202,25 +202,25 @@ class Runner:
         return self._again(backfill, Executor.resume)
 
     def adopt(self, backfill: str) -> BackfillOutcome:
-        """Drive a backfill that is under way and has no driver; heeds what persons request."""
+        """Drive an active backfill without a driver; follows control requests."""
         return self._again(backfill, Executor.adopt)
 
     def retry(self, backfill: str | None = None) -> BackfillOutcome:
-        """Run again what did not succeed, and nothing else."""
+        """Re-run what did not succeed, and nothing else."""
         return self._again(backfill, Executor.retry)
 
     def undo(self, backfill: str | None, *, confirm: Callable[[Plan], None]) -> BackfillOutcome:
-        """Put back what a backfill wrote, the newest first, or resume that.
+        """Restore what a backfill overwrote, newest first, or resume such an undo.
 
-        `confirm` is given what would be put back, and raises where that is not wanted. Raises
-        UsageError for a backfill that is an undo itself, or has written nothing.
+        `confirm` is called with the plan of the undo, and raises to refuse it. Raises UsageError
+        for a backfill that is itself an undo, or wrote nothing.
         """
         with self._workspace.open_store() as store:
             record = self._found(store, backfill)
             if record.undo_of is not None:
                 raise UsageError(
                     f"{record.id} is itself the undo of {record.undo_of}",
-                    hint="To repair again what it put back, `run` the same request.",
+                    hint="To repair again what it restored, `run` the same request.",
                 )
             if record.undone_by is None:
                 plans = plans_of(store, record.id)
@@ -229,7 +229,7 @@ class Runner:
                 plan = undo_plan(plans, store.runs(record.id), attempts, resolver)
                 if not plan.runs:
                     raise UsageError(
-                        f"{record.id} has written nothing", hint="There is nothing to put back."
+                        f"{record.id} has written nothing", hint="There is nothing to undo."
                     )
                 confirm(plan)
                 title = f"Undo {record.title}"[:MAX_TITLE]
@@ -248,10 +248,10 @@ class Runner:
         return self.retry(undoing.id)
 
     def cancel(self, backfill: str | None = None, *, kill: bool = False) -> BackfillOutcome:
-        """Give up what a backfill has not started; `kill` stops what is running as well.
+        """Cancel the runs that a backfill has not started; `kill` also stops running ones.
 
-        The state is RUNNING where another executor drives the backfill, which gets a request. A
-        backfill that has ended is left as it is. The lineage is not needed.
+        The state is RUNNING if another executor drives the backfill, which gets a request. No-op
+        for a backfill that has ended. The lineage is not needed.
         """
         with self._workspace.open_store() as store:
             record = self._found(store, backfill)
@@ -290,7 +290,7 @@ class Runner:
                     executor.let_go()
 
         self._driving = executor
-        if self._lets_go:  # asked for while the lineage was read
+        if self._lets_go:  # requested while the lineage was read
             executor.let_go()
         if timeout:
             Thread(target=stop, name="timeout", daemon=True).start()
@@ -319,9 +319,9 @@ class Runner:
         undo_of: str | None = None,
         gives_up: bool = False,
     ) -> Iterator[Executor]:
-        """Make the executor of plans; one that only `gives_up` runs does without the lineage.
+        """Make the executor of plans; one that only `gives_up` runs needs no lineage.
 
-        With `undo_of` the runs take back those of that backfill.
+        With `undo_of` the runs undo those of that backfill.
         """
         workspace, project, options = self._workspace, self._project, self._options
         context = self._context(plans, store, without_lineage=gives_up)
@@ -382,7 +382,7 @@ class Runner:
 
     @contextmanager
     def _notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
-        """Give a reporter and a store that write notices, delivered to the hooks meanwhile."""
+        """Give a reporter and a store that write notices, and deliver these in this block."""
         if not self._project.notify:
             yield self._reporter, store
             return
@@ -408,7 +408,7 @@ class Runner:
         return Notices(project.notify, clock=SystemClock(), project=project.name)
 
     def ask_for_approval(self, plan: Plan) -> None:
-        """Notify the hooks that a plan waits for a person."""
+        """Notify the hooks that a plan waits for confirmation."""
         if any("needs_approval" in hook.on for hook in self._project.notify):
             with (
                 self._workspace.open_store(create=True) as store,
@@ -422,7 +422,7 @@ class Runner:
     def _live_runs(
         self, context: ExecutionContext, engines: Mapping[str, Engine]
     ) -> Callable[[Sequence[PlannedRun]], str] | None:
-        """Return what names a run from outside that is under way, unless that is not wanted."""
+        """Return what finds active runs from outside, None if that is disabled."""
         if self._project.live_runs == "ignore":
             return None
         return LiveRuns(
@@ -435,12 +435,12 @@ class Runner:
         ).blocker
 
     def _check_again(self, plan: Plan) -> None:
-        """Raise StalePlanError if the lineage, as it is now, does not support the plan any more."""
+        """Raise StalePlanError if the plan is stale by the current lineage."""
         Planning(Workspace(self._project)).check(plan)
 
 
 def _forget(store: RunStore, backfill_id: str) -> None:
-    """Delete a backfill that was refused before any of its runs began, unless it is to wait."""
+    """Delete a backfill that was refused before any run began, unless it waits."""
     record = store.backfill(backfill_id)
     begun = any(run.attempt for run in store.runs(backfill_id))
     if not begun and record.scheduled_for is None:

@@ -1,4 +1,4 @@
-"""A driver that is a service: takes the backfills of a run store by itself."""
+"""A driver as a service: takes the backfills of a run store by itself."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from lineage_backfill.runs.owner import LEASE, is_driving, may_drive, owner
 from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
 
-_LOOK = 1.0  # seconds between two looks into the store
+_LOOK = 1.0  # seconds between two reads of the store
 _ANNOUNCE = LEASE / 3
-_FIRST, _LONGEST = 5.0, 300.0  # seconds until what could not be driven is tried again
-_PATIENCE = 60.0  # seconds that drives get to let go
+_FIRST, _LONGEST = 5.0, 300.0  # seconds until a backfill that could not be driven is retried
+_PATIENCE = 60.0  # seconds for drives to stop
 
 
 class ServiceReporter(Reporter):
-    """Is also given what the service itself does; each does nothing by default."""
+    """Also has hooks for the service itself; each does nothing by default."""
 
     def refused(self, backfill_id: str, why: str) -> None:
-        """Called when a backfill is left alone, or could not be driven, with the reason."""
+        """Called when a backfill is skipped or could not be driven, with the reason."""
 
     def unreachable(self, error: BackfillError) -> None:
-        """Called when the run store does not answer; it is asked again."""
+        """Called when the run store does not answer; the service retries."""
 
 
 @dataclass
@@ -53,9 +53,9 @@ class _Refusal:
 class Service:
     """Drives the backfills of a project that have no driver, at most `slots` at once.
 
-    `open_workspace` reads the project again for each backfill, `reporter_of` returns what is given
-    the events of one. Several services may share a run store: leases keep them apart. What machines
-    that are `gone` had under way is lost.
+    `open_workspace` reads the project again for each backfill, `reporter_of` returns the reporter
+    of one. Several services may share a run store: leases keep them apart. Active runs of `gone`
+    machines are lost.
     """
 
     open_workspace: Callable[[], Workspace]
@@ -68,9 +68,9 @@ class Service:
     _announced: float = float("-inf")
 
     def run(self, stopped: Event) -> None:
-        """Drive until it is stopped; then let go of what runs, for the next driver.
+        """Drive until stopped; then leave running attempts to the next driver.
 
-        Raises StoreError where the run store cannot be used.
+        Raises StoreError if the run store cannot be used.
         """
         workspace = self.open_workspace()
         with workspace.open_store(create=True) as store:
@@ -87,7 +87,7 @@ class Service:
                     store.withdraw(owner())
 
     def _look(self, store: RunStore, project: Project) -> None:
-        """Take what may be driven, as far as there is room."""
+        """Take the backfills that may be driven, up to the limit."""
         now = store.time(datetime.now(UTC))
         self._reap(store, now)
         if time.monotonic() - self._announced > _ANNOUNCE.total_seconds():
@@ -114,7 +114,7 @@ class Service:
     def _begin(self, store: RunStore, id_: str) -> None:
         try:
             workspace = self.open_workspace()
-        except BackfillError as error:  # someone edits the project file
+        except BackfillError as error:  # the project file is being edited
             self._refuse(id_, str(error))
             return
         engines = {one.name for one in workspace.project.declarations.engines}
@@ -141,7 +141,9 @@ class Service:
                 del self._drives[id_]
                 if drive.error is None:
                     self._refusals.pop(id_, None)
-                elif not is_driving(store.claim(id_).holder, now):  # else another one was faster
+                elif not is_driving(
+                    store.claim(id_).holder, now
+                ):  # otherwise another one was faster
                     self._refuse(id_, str(drive.error) or type(drive.error).__name__)
 
     def _refuse(self, id_: str, why: str) -> None:

@@ -53,8 +53,8 @@ from lineage_backfill.workspace.lineage import ProjectLineage
 class Workspace:
     """A project with its lineage, its run store and its engines.
 
-    Plans are made as of `as_of`, else as of now. The lineage comes from `read` and the run store is
-    `store`, where they are given; such a store is left open.
+    Plans are made as of `as_of`, by default as of now. The lineage comes from `read` and the run
+    store is `store`, if given; such a store is left open.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Workspace:
 
     @property
     def snapshot(self) -> LineageSnapshot:
-        """The lineage, read when it is first needed, and only once even where that fails.
+        """The lineage; read on first use, and only once even if that fails.
 
         Raises LineageError, ConfigError or DeclarationError.
         """
@@ -101,21 +101,21 @@ class Workspace:
 
     @cached_property
     def resolver(self) -> Resolver:
-        """What is known of the partitions of each dataset and job now, without functions."""
+        """The current resolver of datasets and jobs, without functions."""
         return Resolver(self.snapshot, self.project.declarations, now=self.now)
 
     @property
     def graph(self) -> Graph:
-        """The graph of jobs and datasets as plans see it: declared edges are in it."""
+        """The graph of jobs and datasets as plans see it, with declared edges."""
         return self.resolver.edges.graph
 
     @cached_property
     def families(self) -> tuple[Family, ...]:
-        """What looks like partitions in the lineage, and is not declared."""
+        """Families of names in the lineage that look like undeclared partitions."""
         return Folding(self.project.declarations).families(self.snapshot)
 
     def resolver_of(self, plan: Plan, *, now: datetime | None = None) -> Resolver:
-        """Return what a plan rests on: its request, at its instant or at `now`."""
+        """Return the resolver and declarations of a plan, at its instant or at `now`."""
         return Resolver(
             self.snapshot,
             self.project.declarations,
@@ -125,7 +125,7 @@ class Workspace:
         )
 
     def limits_of(self, runs: Iterable[PlannedRun]) -> dict[JobRef, JobLimits]:
-        """Return how the jobs that runs belong to take part.
+        """Return the limits of the runs' jobs.
 
         The lineage is not needed.
         """
@@ -147,10 +147,10 @@ class Workspace:
 
     @contextmanager
     def open_store(self, *, create: bool = False, read_only: bool = False) -> Iterator[RunStore]:
-        """Open the run store, and close it in the end; raises StoreError.
+        """Open the run store, and close it at the end; raises StoreError.
 
-        A SQLite file that is not there is made only to `create`; else the store is an empty one.
-        One that is `read_only` is not upgraded either.
+        A missing SQLite file is only created with `create`; otherwise the store is empty. With
+        `read_only` it is not upgraded either.
         """
         if self._store is not None:
             yield self._store
@@ -174,9 +174,9 @@ class Workspace:
     def open_engines(
         self, names: Collection[str | None] | None = None
     ) -> Iterator[dict[str, Engine]]:
-        """Make the project's engines, or those named, and close them in the end.
+        """Make the project's engines, or those named, and close them at the end.
 
-        Making one starts nothing yet; raises ConfigError for settings that do not fit.
+        Making one starts nothing yet; raises ConfigError for invalid settings.
         """
         project = self.project
         with ExitStack() as stack:
@@ -195,9 +195,9 @@ class Workspace:
             yield engines
 
     def engine_settings(self, declared: EngineDeclaration) -> dict[str, Any]:
-        """Return what an engine is made with: its settings, and what the project adds to them.
+        """Return the arguments of an engine: its settings, and those that the project adds.
 
-        Raises ConfigError for a secret that cannot be had.
+        Raises ConfigError for a secret that cannot be read.
         """
         settings: dict[str, Any] = dict(declared.settings)
         if declared.kind in SPARK_ENGINES:
@@ -217,7 +217,7 @@ class Workspace:
         return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
 
     def _calendar(self, job: JobRef) -> Calendar | None:
-        """Return the run calendar of a job, None where it is unknown."""
+        """Return the run calendar of a job, None if unknown."""
         return self._with_functions.job(job).calendar
 
     @cached_property
@@ -227,10 +227,10 @@ class Workspace:
         )
 
     def _airflow_task(self, job: JobRef, *, by_lineage: bool = False) -> DagTasks | None:
-        """Return the task that does a job: as declared, else as its lineage tells.
+        """Return the Airflow task of a job: as declared, else from its lineage.
 
-        Where a timetable has intervals, Airflow itself tells so: `by_lineage` is for those who
-        cannot ask it.
+        Airflow itself knows whether a timetable has intervals: `by_lineage` is for callers without
+        access to it.
         """
         declared = self._jobs.find(job)
         named = declared.airflow if declared is not None else None
@@ -261,10 +261,10 @@ class Workspace:
     def live_keys(
         self, engines: Mapping[str, Engine]
     ) -> Mapping[str, Callable[[JobRef], KeySet | None]]:
-        """Return what tells the keys of a job that others run, by the names of engines.
+        """Return functions for the keys of a job that others run, by engine name.
 
-        A program that the project file names comes before what the engine itself knows. Raises
-        ConfigError for a program that cannot be one.
+        A program named in the project file takes precedence over the engine itself. Raises
+        ConfigError for an invalid program.
         """
         named: dict[str, Callable[[JobRef], KeySet | None]] = {
             one.name: LiveCommand(one.name, one.live, self.project.root)

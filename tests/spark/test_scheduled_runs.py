@@ -355,9 +355,9 @@ def test_a_query_may_leave_its_edges_to_the_project_file_and_ask_for_its_key(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("DROP TABLE days", "not one query"),
-        ("SELECT 1 AS n; DROP TABLE days", "not one query"),
-        ("INSERT INTO hours SELECT * FROM hours", "not one query"),
+        ("DROP TABLE days", "not a single query"),
+        ("SELECT 1 AS n; DROP TABLE days", "not a single query"),
+        ("INSERT INTO hours SELECT * FROM hours", "not a single query"),
     ],
 )
 def test_a_file_of_sql_that_is_no_query_changes_nothing(

@@ -1,1 +1,1 @@
-"""How the tables of the run store came to be, as alembic revisions."""
+"""The alembic revisions of the run store's tables."""

@@ -1,4 +1,4 @@
-"""Runs revisions on the connection and within the transaction that the run store hands over."""
+"""Runs revisions on the connection, and in the transaction, of the run store."""
 
 from alembic import context
 

@@ -496,7 +496,7 @@ def test_a_plan_says_which_runs_its_lineage_is_without(
     file.write_text(text)
     assert "not an OpenLineage event" in told(capsys, *asked, code=1)
     file.write_text(text.replace("[lineage]", '[lineage]\nignore_runs = ["bad"]', 1))
-    said = "left out of the lineage by `ignore_runs` is what these runs said: bad"
+    said = "`ignore_runs` leaves these runs out of the lineage: bad"
     plan = json.loads(told(capsys, *asked, "--json"))
     assert fits(plan, "plan")
     assert plan["request"]["ignored_runs"] == ["bad"]

@@ -233,7 +233,7 @@ def test_what_does_not_pass_fails_in_the_end(bench: Bench) -> None:
 def test_an_engine_that_refuses_is_a_failed_attempt(bench: Bench) -> None:
     executor, backfill_id = start(bench, RefusingEngine(), plan_of(planned_run("a")))
     assert executor.drive(backfill_id) is BackfillState.FAILED
-    assert bench.told.lines == ["failed a the queue is closed Open it."]
+    assert bench.told.lines == ["failed a the queue is closed. Open it."]
 
 
 def test_no_more_than_max_parallel_are_under_way(bench: Bench) -> None:

@@ -14,7 +14,7 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables and give the store its id."""
+    """Create the tables and set the id of the store."""
     meta = op.create_table(
         "lb_meta",
         sa.Column("name", sa.String(50), primary_key=True),
