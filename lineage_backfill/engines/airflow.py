@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ _log = logging.getLogger(__name__)
 HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # reads of a run that others change meanwhile
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
+_SCHEDULED = 2.0  # seconds in which it usually has
 _OF_A_KEY = 100  # the newest runs of a key that are read
 _CONFLICT = requests.codes.conflict
 
@@ -74,6 +75,7 @@ class _Attempt:
     views: Sequence[TaskView] = ()
     others: Mapping[str, Sequence[TaskView]] = field(default_factory=dict)
     along: tuple[str, ...] = ()  # tasks of later runs, started together with its own
+    skipped: tuple[str, ...] = ()  # tasks that its own wait for, skipped without a try
     is_cancelled: bool = False
     is_new: bool = True
     busy: threading.RLock = field(default_factory=threading.RLock)
@@ -136,6 +138,7 @@ class AirflowEngine(Engine):
         self.can_undo = undo
         self._dags: dict[str, Dag] = {}
         self._frames: dict[DagTasks, DagTasks] = {}
+        self._events: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._watched: dict[str, _Attempt] = {}
@@ -346,18 +349,22 @@ class AirflowEngine(Engine):
         runs, along = self._find_runs(one), self._along(one)
         names = [run["dag_run_id"] for run in runs]
         every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
+        dag, wanted = self._dag(one.task), (*one.task.tasks, *along)
         if runs:
-            found = self._api.task_instances([one.task.dag], names, [*one.task.tasks, *along])
+            found = self._api.task_instances([dag.id], names, [*wanted, *dag.above(wanted)])
             every |= {name: of for (_, name), of in views_of(found).items()}
         views = {
             name: [view for view in of if view.task in one.task.tasks] for name, of in every.items()
         }
         one.run = choose(runs, views, one.mark)
         one.views = () if one.run is None else views[one.run["dag_run_id"]]
+        held = () if one.run is None else every[one.run["dag_run_id"]]
         if one.run is not None and one.run["dag_run_id"] != one.mark.run_id:
-            free = {view.task for view in every[one.run["dag_run_id"]] if not view.is_active}
+            free = {view.task for view in held if not view.is_active}
             along = along if free.issuperset(along) else ()
         one.along = along
+        above = dag.above(one.started.tasks)
+        one.skipped = tuple(view.task for view in held if view.task in above and view.was_skipped)
         one.others = {
             run["dag_run_id"]: in_force(run, views[run["dag_run_id"]])
             for run in runs
@@ -554,11 +561,8 @@ class AirflowEngine(Engine):
 
     def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
         """Mark tasks that a backfill skipped in its own run, so that later tasks do not skip."""
-        above = self._dag(one.task).above(one.started.tasks)
-        if above and run["dag_run_id"].startswith(PREFIX):
-            found = self._api.task_instances([one.task.dag], [run["dag_run_id"]], above)
-            skipped = [view for view in views_of(found).get(one.place, ()) if view.was_skipped]
-            self._mark_tasks(run, {view.task: "success" for view in skipped})
+        if run["dag_run_id"].startswith(PREFIX):
+            self._mark_tasks(run, dict.fromkeys(one.skipped, "success"))
 
     def _adopt(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
         self._claim(one, note=note)
@@ -687,15 +691,13 @@ class AirflowEngine(Engine):
             return
         starts = (view.started for view in one.views if view.started is not None)
         began = min(starts, default=one.mark.since)
-        query = {
-            "source_dag_id": one.task.dag,
-            "source_run_id": one.run["dag_run_id"],
-            "timestamp_gte": began.isoformat(),  # earlier ones are of earlier tries
-        }
+        ends = (view.ended for view in one.views if view.ended is not None)
+        age = datetime.now(UTC) - max(ends, default=began)
+        self._closing.wait(max(0.0, min(1.0, _SCHEDULED - age.total_seconds())))
         started: list[str] = []
         for _ in range(_CONSUMERS):
             with suppress(EngineRefusalError, ServiceUnreachableError):
-                events = self._api.get("/assets/events", query)["asset_events"]
+                events = self._events_of(one, began)
                 runs = [run for event in events for run in event["created_dagruns"]]
                 started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
                 if events and all(event["created_dagruns"] for event in events):
@@ -708,6 +710,26 @@ class AirflowEngine(Engine):
             log.writelines(lines)
         if one.handle in self._runs:
             self._identified(one, self._runs[one.handle].origin, started)
+
+    def _events_of(self, one: _Attempt, began: datetime) -> Sequence[Mapping[str, Any]]:
+        """Return the events of assets of the attempt's run since an instant, each with the runs.
+
+        One question serves all runs of a DAG that end at about the same time.
+        """
+
+        def own() -> list[Mapping[str, Any]]:
+            return [
+                event
+                for event in self._events.get(one.task.dag, ())
+                if (one.task.dag, event["source_run_id"]) == one.place
+                and datetime.fromisoformat(event["timestamp"]) >= began
+            ]
+
+        if not own() or not all(event["created_dagruns"] for event in own()):
+            query: dict[str, Any] = {"source_dag_id": one.task.dag}
+            query |= {"timestamp_gte": began.isoformat(), "order_by": "-timestamp", "limit": 100}
+            self._events[one.task.dag] = self._api.get("/assets/events", query)["asset_events"]
+        return own()
 
     def _keep_log(self, one: _Attempt) -> str:
         """Write the log next to the run spec; return the last error in it."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EnvironmentMissingError
@@ -35,14 +37,21 @@ def reconcile(files: AttemptFiles, since: datetime | None = None) -> Outcome | N
     read from here proves nothing. With `since`, a scheduled run of the same partitions that began
     no earlier counts as the attempt.
     """
-    places = [output.get("location") for output in files.spec().get("outputs", ())]
-    if not all(place is not None and Path(place).exists() for place in places) or not places:
+    outputs = files.spec().get("outputs", ())
+    if not all(map(_has_log, outputs)) or not outputs:
         return None  # a call would take time and give the same answer
     asked = [] if since is None else ["--since", since.isoformat()]
     if _ask("reconcile", "--spec", str(files.spec_path), *asked).returncode:
         return None
     outcome = files.outcome()
     return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None
+
+
+def _has_log(output: Mapping[str, Any]) -> bool:
+    """Whether the table of an output, or what may be its log, is on this machine."""
+    place = output.get("location")
+    log = "_delta_log" if output.get("format") == "delta" else ""
+    return place is not None and Path(place, log).exists()
 
 
 def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
