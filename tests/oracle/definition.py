@@ -384,6 +384,10 @@ def solve(world: World) -> Answer:
             # Without the widening a key is stale by its own reads and by its own earlier keys.
             bad = {name: set(keys) for name, keys in dirty.items()}
             bad |= {name: set(world.changed.get(name, ())) for name in job.writes}
+            for other, name in product(world.jobs, job.writes):
+                if other is not job and name in other.writes:
+                    for key in stale[other.name, name]:
+                        bad[name] |= made[other.name, name, key]
             left[job.name] |= of(stale, job) - of(spread([job], bad, widened=False), job)
     if not world.allow_expired:
         for job in world.jobs:
@@ -404,11 +408,26 @@ def solve(world: World) -> Answer:
                 if leads and reads(job, read, key, widened=True) & unrepaired[read.dataset]:
                     left[job.name].add(key)
         if before == sum(map(len, left.values())):
-            break
-    return Answer(
-        planned={job.name: of(stale, job) - left[job.name] for job in world.jobs},
-        left=left,
-    )
+            planned = {job.name: of(stale, job) - left[job.name] for job in world.jobs}
+            answer = Answer(planned=planned, left=left)
+            tied = in_cycles(waits(world, answer))
+            if not tied:
+                return answer
+            for name, key in tied:
+                left[name].add(key)
+
+
+def in_cycles(needs: dict[tuple[str, Key], set[tuple[str, Key]]]) -> set[tuple[str, Key]]:
+    """Return the (job, key) that wait for themselves."""
+    found = set()
+    for node, direct in needs.items():
+        front, reached = list(direct), set(direct)
+        while front and node not in reached:
+            front = [other for one in front for other in needs[one] if other not in reached]
+            reached.update(front)
+        if node in reached:
+            found.add(node)
+    return found
 
 
 def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, Key]]]:

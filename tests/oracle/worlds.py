@@ -134,7 +134,52 @@ def make_world(seed: int) -> World:
     world.exact = rng.random() < 0.2
     world.excluded = {job.name for job in jobs if rng.random() < 0.08}
     _ask_for_more(rng, world)
+    if rng.random() < 0.3:
+        _write_twice(rng, world)
+    if rng.random() < 0.3:
+        _tie(rng, world)
     return world
+
+
+def _write_twice(rng: random.Random, world: World) -> None:
+    """Let a job write a dataset that another one writes, or that is a root."""
+    pairs = [
+        (place, dataset)
+        for place, job in enumerate(world.jobs)
+        for dataset, cal in sorted(world.datasets.items())
+        if dataset not in job.writes
+        and "eight" not in (cal.grain, job.run.grain)
+        and _finer_or_same(cal, job.run)
+        and not (cal.statics and not job.run.statics and job.run.grain and not cal.grain)
+    ]
+    if pairs:
+        place, dataset = rng.choice(pairs)
+        job = world.jobs[place]
+        reads = [read for read in job.reads if read.dataset != dataset]
+        if len(reads) < len(job.reads) and job.run.grain and world.datasets[dataset].grain:
+            reads.append(_read_own(rng, dataset))
+        writes = (*job.writes, dataset)
+        world.jobs[place] = replace(job, reads=tuple(reads), writes=writes, declares_run=True)
+
+
+def _tie(rng: random.Random, world: World) -> None:
+    """Let an earlier job read what a later one writes, so that datasets form a cycle."""
+    pairs = [
+        (place, dataset)
+        for place, job in enumerate(world.jobs)
+        for later in world.jobs[place + 1 :]
+        for dataset in later.writes
+        if dataset not in job.writes and dataset not in {read.dataset for read in job.reads}
+        if job.run.statics != EVERY or world.datasets[dataset].statics in (None, EVERY)
+    ]
+    for place, dataset in rng.sample(pairs, min(len(pairs), rng.randint(1, 2))):
+        job, up = world.jobs[place], world.datasets[dataset]
+        read = _read(rng, dataset, up, job.run)
+        if up.grain and job.run.grain and rng.random() < 0.5:
+            back = rng.randint(1, 4)
+            read = Read(dataset, "offset", before=back, after=-back)
+        if dataset not in {read.dataset for read in job.reads}:
+            world.jobs[place] = replace(job, reads=(*job.reads, read))
 
 
 def _some_keys(
