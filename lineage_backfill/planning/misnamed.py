@@ -89,7 +89,8 @@ def misnamed(
     found = []
     for job, word, target in unknown:
         own = _undeclared(nodes.get(job.name, ()), job, word, declarations.namespace)
-        alike = get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
+        alike = [name for name in sorted(own) if _is_qualified(target.name, name)]
+        alike = alike or get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
         refs = [own[name] for name in alike] or _near(target.name, index)
         if near := tuple(_meant(target, refs)):
             found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
@@ -113,6 +114,21 @@ def _undeclared(
         for ref in getattr(node, word)
         if not any(names(edge, ref, namespace) for edge in getattr(job, word))
     }
+
+
+def unused_globs(
+    edges: Edges, home: str | None, ref: JobRef, declared: JobDeclaration | None
+) -> Iterator[str]:
+    """Yield what is wrong with globs of a job's own table that match none of its edges."""
+    if declared is None or declared.name != ref.name:
+        return
+    for word in _WORDS:
+        for edge in getattr(declared, word):
+            if is_glob(edge.dataset):
+                known = getattr(edges, word)(ref)
+                if not any(names(edge, one, home) for one in known):
+                    used = ", ".join(map(str, known[:5])) or "nothing"
+                    yield f"job {ref} {word} no {edge.dataset!r} as declared, but {used}"
 
 
 def misnamed_jobs(
@@ -168,6 +184,12 @@ def _is_one_slip(one: str, other: str) -> bool:
     while one and other and one[-1] == other[-1]:
         one, other = one[:-1], other[:-1]
     return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+
+
+def _is_qualified(one: str, other: str) -> bool:
+    """Whether one name is the other with what it stands in before it: `nyc.daily`, `daily`."""
+    longer, shorter = sorted((one.casefold(), other.casefold()), key=len, reverse=True)
+    return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in ".:/"
 
 
 def _differ_in_digits(one: str, other: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.planning.misnamed import misnamed_jobs
+from lineage_backfill.planning.misnamed import misnamed_jobs, unused_globs
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
@@ -28,6 +28,9 @@ def notices(
     undeclared = (facts.ref for facts in results if facts.declaration is None)
     for name, near in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
         yield f"the lineage knows no job {name!r} as [[job]] declares it; did you mean {near}?"
+    home = resolver.declarations.namespace
+    for facts in results:
+        yield from unused_globs(resolver.edges, home, facts.ref, facts.declaration)
     if any(mapping.may_lack for mapping in resolver.mappings):
         yield from _lacking(propagation)
     if propagation.memo.beyond:

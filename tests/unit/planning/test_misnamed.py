@@ -37,6 +37,8 @@ def test_the_right_name_reads_a_week() -> None:
         "Flights_Daily",
         "flight_dayli",  # not one letter, but what the job reads and says nothing about
         "flihgts",
+        "nyc.flights_daily",  # with what it stands in
+        "nyc:Flights_Daily",
     ],
 )
 @pytest.mark.parametrize("word", ["reads", "writes"])
@@ -60,6 +62,24 @@ def test_a_slip_is_refused_with_what_was_meant(name: str, word: str) -> None:
     ]
     assert error.kind == "unknown-dataset"
     assert error.hint == caught.value.hint
+
+
+@pytest.mark.parametrize("word", ["reads", "writes"])
+def test_a_glob_that_matches_no_edge_of_the_job_is_told(word: str) -> None:
+    """Without it the job reads a day where its table says a week."""
+    toml = f'{DAYS}[[job]]\nname = "week"\n[[job.{word}]]\ndataset = "flight_*"\n'
+    made = plan(request({"flights_daily": "2024-03-10"}), EDGES, toml)
+    known = {"reads": "w:flights_daily", "writes": "w:rolling_week"}[word]
+    (told,) = [text for text in made.warnings if "flight_*" in text]
+    assert told == f"job w:week {word} no 'flight_*' as declared, but {known}"
+    made = plan(request({"flights_daily": "2024-03-10"}), EDGES, toml.replace("flight_", "*_"))
+    assert not [text for text in made.warnings if "as declared" in text]
+
+
+def test_a_glob_in_a_table_for_many_jobs_need_not_match_each() -> None:
+    toml = f'{DAYS}[[job]]\nname = "*"\n[[job.reads]]\ndataset = "flight_*"\n'
+    made = plan(request({"flights_daily": "2024-03-10"}), EDGES, toml)
+    assert not [text for text in made.warnings if "flight_*" in text]
 
 
 def test_a_name_of_another_namespace_is_refused() -> None:
