@@ -163,6 +163,7 @@ def test_a_firing_beyond_all_years_is_refused() -> None:
         ("@hourly", "0 * * * *"),
         ("@Daily", "0 0 * * *"),
         ("@weekly", "0 0 * * 0"),
+        ("@quarterly", "0 0 1 */3 *"),
         ("0 0 6 ? * 2-6", "0 6 * * 1-5"),  # Quartz counts Sunday as 1
         ("0 0 6 ? * MON-FRI", "0 6 * * 1-5"),
         ("00 0 6 * * ?", "0 6 * * *"),
