@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lineage_backfill.errors import DeclarationError, UsageError
-from lineage_backfill.partitions.calendar import Calendar, TimeAxis
+from lineage_backfill.partitions.calendar import EVERY, Calendar, TimeAxis
 from lineage_backfill.partitions.grid import cron_grid, every_grid, grain_grid
 from lineage_backfill.partitions.text import static_axis
 from lineage_backfill.project.declarations import CalendarDeclaration, DimensionDeclaration
@@ -130,6 +130,11 @@ class Calendars:
             return tuple(sorted(self._runtime_keys(name)))
         if not declared.keys:
             raise DeclarationError("a static calendar has no keys", hint="List them in `keys`.")
+        if EVERY in declared.keys:
+            raise DeclarationError(
+                "`*` cannot be a static key: it stands for every key",
+                hint='Leave it out, or set keys = "runtime" for keys that are not known before.',
+            )
         return declared.keys
 
     def _intern(self, calendar: Calendar) -> Calendar:

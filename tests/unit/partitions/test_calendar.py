@@ -155,6 +155,7 @@ def test_a_product_has_the_keys_of_its_dimensions() -> None:
         ({"every": "8m"}, DeclarationError, "needs a start"),
         ({"every": "often", "start": "2024-06-15"}, UsageError, "cannot read the length"),
         ({"keys": ()}, DeclarationError, "has no keys"),
+        ({"keys": ("eu", "*")}, DeclarationError, "stands for every key"),
         ({"zone": "UTC"}, DeclarationError, "needs one of grain, cron"),
     ],
 )
