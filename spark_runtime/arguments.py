@@ -16,7 +16,6 @@ from spark_runtime.dagrun import read_dag_run
 from spark_runtime.scheduled import StartRequest
 
 _NOT_GIVEN = ("", "None")
-_INSTANT = "write it like 2024-06-15T00:00Z"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
