@@ -522,7 +522,8 @@ class _Run:
         return needs
 
     def _name_cycle(self, tied: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> str:
-        node = min(tied, key=lambda n: (n[0].ref, n[1].ordinals.lo))
+        # One key is one box: its ordinal, and the mask of its static keys.
+        node = min(tied, key=lambda n: (n[0].ref, n[1].ordinals.lo, n[1].boxes[0][1]))
         path = [node]
         while True:
             node = next(other for other in needs[node] if other in tied)

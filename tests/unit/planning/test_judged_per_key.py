@@ -372,6 +372,19 @@ def test_a_none_edge_breaks_a_cycle() -> None:
     assert [one.level for one in made.jobs] == [1, 2]
 
 
+def test_a_cycle_of_static_keys_is_named_alike_each_time() -> None:
+    names = [f"k{number:02}" for number in range(30)]
+    tables = ", ".join(f'{{ name = "{name}", keys = {names} }}' for name in ("raw", "a", "b"))
+    toml = f"dataset = [{tables}]".replace("'", '"')
+    made = [
+        plan(request({"raw": ",".join(names)}), "raw, b > ja > a\na > jb > b", toml)
+        for _ in range(3)
+    ]
+    assert {find(one, "ja").reason["text"] for one in made} == {
+        "a cycle: w:ja[k00] needs w:jb[k00] needs w:ja[k00]"
+    }
+
+
 # --- runtime keys -----------------------------------------------------------------------------
 
 BY_REGION = """dataset = [
