@@ -222,10 +222,15 @@ class Checks:
         return is_putting_back or self._gone(commit, len(self.commits)) is not None
 
     def _gone(self, commit: Commit, before: int) -> int | None:
-        """Return which version undoes or takes back a commit, None if none does before that."""
+        """Return which version undoes or takes back a commit, None if none does before that.
+
+        One that was taken back itself does not count.
+        """
         token = commit.ours.get("token")
         for later in self.commits[commit.version + 1 : before]:
-            if later.ours.get("taken_back") == commit.version or (token and token in later.undone):
+            names_it = token is not None and token in later.undone
+            names_it = names_it or later.ours.get("taken_back") == commit.version
+            if names_it and self._gone(later, before) is None:
                 return later.version
         return None
 
