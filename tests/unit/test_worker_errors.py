@@ -18,7 +18,7 @@ from lineage_backfill.ports import AttemptState
 from spark_runtime import worker
 from spark_runtime.errors import EntrypointError, JarsMissingError
 
-HINT = "run scripts/fetch-jars once"
+HINT = "Run scripts/fetch-jars once."
 #: A worker that answers with what the real one makes of an error; the first one may be at once.
 WORKER = """
 import json, os, sys
@@ -107,7 +107,7 @@ def test_a_run_that_raises_is_told_once(
     while not (outcome := engine.poll(handle)).state.is_final:
         time.sleep(0.01)
     assert outcome.state is AttemptState.FAILED
-    assert outcome.error.endswith(f"no such job ({HINT})")
+    assert outcome.error.endswith(f"no such job. {HINT}")
     assert outcome.error.count(HINT) == 1
 
 

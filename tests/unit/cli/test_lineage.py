@@ -109,7 +109,7 @@ def test_a_snapshot_that_is_damaged_is_refused(
     file = folder / "lineage.json.gz"
     file.write_bytes(file.read_bytes()[:-40])
     said = told(capsys, "impact", "public.orders", "--snapshot", file.name, code=1)
-    assert "not a complete lineage snapshot" in said
+    assert "not a valid lineage snapshot" in said
     assert "lineage pull" in said
 
 
