@@ -118,9 +118,7 @@ class Bench:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    store: RunStore = SqlRunStore(IN_MEMORY)
-    if request.param == "sqlite":
-        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+    store = SqlRunStore(IN_MEMORY if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db")
     yield Bench(store, tmp_path)
     store.close()
 
