@@ -337,7 +337,7 @@ class Application:
         return reply
 
     def _answer(self, asked: Requested) -> Mapping[str, Any]:
-        pause = _SHORTEST
+        began = time.monotonic()
         while True:
             lives = self._lives()
             reply = asked.answer()
@@ -348,8 +348,8 @@ class Application:
             if not lives:
                 kind = WorkerDied if asked.is_taken else NotBegun
                 raise kind(self._how_it_ended())
-            time.sleep(pause)
-            pause = min(1.1 * pause, _LONGEST)
+            waited = time.monotonic() - began
+            time.sleep(min(max(_SHORTEST, waited / 50), _LONGEST))  # 2 % of a run at most
 
     def stop(self, request: str) -> None:
         """Stop the run of a request; the others continue."""
