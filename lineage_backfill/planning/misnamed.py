@@ -18,6 +18,7 @@ from lineage_backfill.project.matching import is_glob, names
 
 R = TypeVar("R", DatasetRef, JobRef)
 Word = Literal["reads", "writes"]
+Declared = tuple[JobDeclaration, Word, DatasetRef]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
 _DIGITS: Final = re.compile(r"\d+")
 #: Least similarity to a name that the job itself reads or writes.
@@ -65,21 +66,7 @@ def misnamed(
     declare. Two names are similar if one letter differs or two are exchanged; for a name that the
     job itself reads or writes, if they are much alike.
     """
-    declared = list(_declared(edges, declarations))
-    if not declared:
-        return ()
-    counts = Counter(target for target, _ in {(target, job.name) for job, _, target in declared})
-    known = {
-        *snapshot.datasets,
-        *(DatasetRef(space, one.name) for space, one in edges.declared_datasets if space),
-        *(target for target, count in counts.items() if count > 1),
-    }
-    names_alone = {one.name for space, one in edges.declared_datasets if space is None}
-    unknown = [
-        (job, word, target)
-        for job, word, target in declared
-        if target not in known and target.name not in names_alone
-    ]
+    known, unknown = _sorted_out(edges, snapshot, list(_declared(edges, declarations)))
     if not unknown:
         return ()
     index = _index(known, {len(target.name) for _, _, target in unknown})
@@ -95,6 +82,27 @@ def misnamed(
         if near := tuple(_meant(target, refs)):
             found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
     return found
+
+
+def _sorted_out(
+    edges: Edges, snapshot: LineageSnapshot, declared: list[Declared]
+) -> tuple[set[DatasetRef], list[Declared]]:
+    """Return the known datasets, and the declared edges to others."""
+    if not declared:
+        return set(), []
+    counts = Counter(target for target, _ in {(target, job.name) for job, _, target in declared})
+    known = {
+        *snapshot.datasets,
+        *(DatasetRef(space, one.name) for space, one in edges.declared_datasets if space),
+        *(target for target, count in counts.items() if count > 1),
+    }
+    names_alone = {one.name for space, one in edges.declared_datasets if space is None}
+    unknown = [
+        (job, word, target)
+        for job, word, target in declared
+        if target not in known and target.name not in names_alone
+    ]
+    return known, unknown
 
 
 def _meant(target: DatasetRef, refs: Iterable[DatasetRef]) -> Iterator[str]:
@@ -161,9 +169,7 @@ def misnamed_jobs(
                 break
 
 
-def _declared(
-    edges: Edges, declarations: Declarations
-) -> Iterator[tuple[JobDeclaration, Word, DatasetRef]]:
+def _declared(edges: Edges, declarations: Declarations) -> Iterator[Declared]:
     for job in declarations.jobs:
         for word in _WORDS:
             for edge in getattr(job, word):

@@ -39,7 +39,7 @@ KINDS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"cron": "30 * * * *"}, 30),
     ({"cron": "15 6 * * 1-5"}, 6),
 )
-REGIONS = {"keys": ("eu", "us", "apac")}
+REGIONS: dict[str, Any] = {"keys": ("eu", "us", "apac")}
 
 
 def short(declared: dict[str, Any], zone: str, moment: str, first: int, count: int) -> Calendar:
