@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 import lineage_backfill
 import spark_runtime
+from lineage_backfill.cli.main import main
 from lineage_backfill.workspace.configuration import load_project
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +76,25 @@ def test_project_files_are_read(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", blocks("python"))
 def test_python_is_python(text: str) -> None:
     compile(text, "example", "exec")
+
+
+def test_events_are_made_from_the_edges_of_another_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    found = {kind: body for _, kind, body in BLOCK.findall(page)}
+    monkeypatch.chdir(tmp_path)
+    made = subprocess.run(
+        [sys.executable, "-c", found["python"]],
+        input=found["text"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    Path("lineage.ndjson").write_text(made.stdout)
+    assert main(["impact", "raw_orders", "--events", "lineage.ndjson", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [job["job"]["name"] for job in plan["jobs"]] == ["orders_daily"]
 
 
 def test_commands_are_tried_and_not_only_shown() -> None:
