@@ -21,6 +21,7 @@ from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names, with_
 from spark_runtime.errors import (
     ConstraintError,
     RuntimeFailure,
+    SchemaMismatchError,
     StaleAttemptError,
     TableError,
     UndoRefusedError,
@@ -63,10 +64,10 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
         builder = builder.partitionedBy(*[names[column.lower()] for column in output.columns])
     try:
         builder.execute()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (told apart here)
         # Another first writer was faster: use its table, which is checked like any other.
         if not is_conflict(error):
-            raise
+            _raise_translated(error, str(output.dataset))
 
 
 def _nullable(schema: StructType) -> StructType:
@@ -334,6 +335,9 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
     }
     if publication.written is not None:  # the rows are stored already
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
+    if any({"`", "."} & set(column.name) for column in publication.before.columns):
+        # Delta repartitions by these names unquoted, and does not find the columns.
+        settings["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
     # For MERGE these are session settings; no other write of the run may use them.
     spark = session_like(rows.sparkSession, settings)
     scope = predicate(publication.before.columns, publication.scope, HELD)
@@ -406,6 +410,12 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
             f"rows for {location} break a constraint of the table ({broken[0]}); "
             "nothing was written",
             hint="Correct the rows in the job, or drop the constraint.",
+        )
+    if any("INVALID_CHARACTERS_IN_COLUMN_NAME" in condition for condition in conditions):
+        return SchemaMismatchError(
+            f"{location} cannot have a column whose name holds a blank, a tab, a line end or one "
+            "of ,;{}()=; nothing was written",
+            hint="Rename it in the job, or set delta.columnMapping.mode = 'name' on the table.",
         )
     if any("APPEND_ONLY" in condition for condition in conditions):
         return TableError(

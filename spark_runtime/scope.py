@@ -75,6 +75,7 @@ class Scope(Collection[Pattern]):
                 hint="Correct `columns` in the project file.",
             )
         refuse_inexact(columns)
+        _refuse_unreadable(columns, target)
         names = declared_names(target, columns)
         keys: dict[Pattern, Key] = {}
         for partition in partitions:
@@ -178,6 +179,17 @@ class Scope(Collection[Pattern]):
             if left_out and name in by_name
         }
         return Member(_labelled(within[0], texts), by_name, within)
+
+
+def _refuse_unreadable(columns: Iterable[PartitionColumn], target: Target) -> None:
+    """Raise TableError for a name that Delta strips of a backtick: it then finds no files."""
+    for column in columns:
+        if target.format == "delta" and column.name.strip("`") != column.name:
+            raise TableError(
+                f"partition column {column.name!r} of {target.dataset} begins or ends with a "
+                "backtick: Delta reads no rows by such a name",
+                hint="Rename the column.",
+            )
 
 
 def declared_names(target: Target, columns: Iterable[PartitionColumn]) -> list[str]:

@@ -13,7 +13,7 @@ from lineage_backfill.runspec.values import Target
 from spark_runtime.changes import changes
 from spark_runtime.checks import WriteOptions
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import TableError, UnexpectedPartitionError
+from spark_runtime.errors import SchemaMismatchError, TableError, UnexpectedPartitionError
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_an_odd_partition_within_an_open_scope_is_named(
     [
         ("a_view", "is a view"),
         ("a_temporary_view", "is a view"),
-        ("a_parquet_table", "is no Delta table"),
+        ("a_parquet_table", "is not a Delta table"),
         ("nowhere.db.t", "cannot be looked up in the catalog"),
         ("no such name", "cannot be looked up in the catalog"),
         ("default.not_there", "does not exist in the catalog"),
@@ -129,3 +129,63 @@ def test_what_is_no_table_is_refused_with_what_to_do(
         spark.sql("DROP VIEW a_view")
         spark.sql("DROP TABLE a_parquet_table")
         spark.catalog.dropTempView("a_temporary_view")
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", "a b", "a-b", "ä"])
+def test_a_partition_column_may_have_an_odd_name(
+    spark: SparkSession, table: Callable[..., Any], name: str
+) -> None:
+    made = named(spark, table, name)
+    quoted = "`" + name.replace("`", "``") + "`"
+
+    def rows(*values: tuple[str, int, str]) -> Any:
+        return spark.createDataFrame(list(values), "p STRING, id INT, v STRING").selectExpr(
+            f"p AS {quoted}", "id", "v"
+        )
+
+    made.write(rows(("x", 1, "new")), ["x"])
+    assert held(made) == [("x", 1, "new"), ("y", 2, "old")]
+    match = WriteOptions(merge_on=("id",))
+    made.write(rows(("x", 1, "newer"), ("x", 3, "added")), ["x"], match, mode="merge", run_id="r-2")
+    assert held(made) == [("x", 1, "newer"), ("x", 3, "added"), ("y", 2, "old")]
+
+
+@pytest.mark.parametrize("name", ["`", "b`", "`b", "`b`"])
+def test_a_name_by_which_delta_reads_nothing_is_refused(
+    spark: SparkSession, table: Callable[..., Any], name: str
+) -> None:
+    made = named(spark, table, name)
+    quoted = "`" + name.replace("`", "``") + "`"
+    frame = spark.sql(f"SELECT 'x' AS {quoted}, 1 AS id, 'new' AS v")
+    for mode in ("overwrite", "merge"):
+        match = WriteOptions(merge_on=("id",)) if mode == "merge" else WriteOptions()
+        with pytest.raises(TableError, match="begins or ends with a backtick"):
+            made.write(frame, ["x"], match, mode=mode)
+    assert held(made) == [("x", 1, "old"), ("y", 2, "old")]
+
+
+def test_a_first_write_of_a_name_that_delta_forbids_says_what_to_do(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("p")
+    with pytest.raises(SchemaMismatchError, match="column whose name holds") as raised:
+        made.write(spark.sql("SELECT 'x' AS p, 1 AS `a b`"), ["x"])
+    assert "columnMapping" in (raised.value.hint or "")
+    assert not Path(made.path, "_delta_log").exists()
+
+
+def named(spark: SparkSession, table: Callable[..., Any], name: str) -> Any:
+    """Return a table that is partitioned by a column of this name, with two partitions."""
+    made = table(name)
+    quoted = "`" + name.replace("`", "``") + "`"
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` ({quoted} STRING, id INT, v STRING) USING delta "
+        f"PARTITIONED BY ({quoted}) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{made.path}` VALUES ('x', 1, 'old'), ('y', 2, 'old')")
+    return made
+
+
+def held(made: Any) -> list[tuple[Any, ...]]:
+    frame = made.spark.read.format("delta").load(made.path)
+    return sorted(tuple(row) for row in frame.collect())
