@@ -546,7 +546,8 @@ def test_keys_that_were_cut_off_are_kept_with_the_run(store: RunStore) -> None:
 
 def test_stores_have_names_of_their_own(store: RunStore) -> None:
     assert len(store.id) == 32
-    assert store.id != SqlRunStore(IN_MEMORY).id
+    with closing(SqlRunStore(IN_MEMORY)) as other:
+        assert store.id != other.id
 
 
 def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
+from lineage_backfill.store.sql import SqlRunStore
 from tests.unit.planning.world import declarations, lineage, plan, request
 
 EDGES = lineage("raw > copy > mart")
@@ -21,13 +22,15 @@ DECLARED = declarations("""
 
 
 @pytest.mark.parametrize("url", ["http://marquez:5000", None])
-def test_runs_send_their_lineage_to_where_it_is_read_from(url: str | None, tmp_path: Path) -> None:
+def test_runs_send_their_lineage_to_where_it_is_read_from(
+    url: str | None, tmp_path: Path, new_store: Callable[[], SqlRunStore]
+) -> None:
     made = plan(request({"raw": "2024-03-10"}), EDGES, DECLARED)
     context = ExecutionContext(
         EDGES,
         DECLARED,
         [made],
-        store=SqlRunStore(IN_MEMORY),
+        store=new_store(),
         functions={},
         root=tmp_path,
         outbox=tmp_path / "outbox",

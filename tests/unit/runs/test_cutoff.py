@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -141,14 +142,14 @@ FUNCTIONS = {
 class World:
     """Tables, the backfills that mend them, and who read what last."""
 
-    def __init__(self, folder: Path, store: RunStore | None = None) -> None:
+    def __init__(self, folder: Path, store: RunStore) -> None:
         self.declared = declarations(TOML)
         self.history: tuple[ObservedRun, ...] = ()
         self.records: dict[DatasetRef, TableRecord] = {}
         self.logs_read = 0
         self.resolver = Resolver(lineage(EDGES), self.declared, now=NOW)
         self.tables = Tables(self.resolver, FUNCTIONS, merged=("merged",))
-        self.store = store or SqlRunStore(IN_MEMORY)
+        self.store = store
         self.folder = folder
         self.engine = TableEngine(self.tables)
         for cell in SLICES:
@@ -244,9 +245,8 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    store = SqlRunStore(IN_MEMORY)
-    yield World(tmp_path, store)
-    store.close()
+    with closing(SqlRunStore(IN_MEMORY)) as store:
+        yield World(tmp_path, store)
 
 
 def test_without_a_record_everything_runs(world: World) -> None:
@@ -300,7 +300,11 @@ def test_partitions_of_tables_read_whole_are_known_by_the_values_of_their_column
 
 @pytest.mark.parametrize(("kind", "ran"), [("integer", 1), ("string", 6)])
 def test_numbers_in_tables_read_whole_are_known_without_the_zeros_before_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ran: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_store: Callable[[], SqlRunStore],
+    kind: str,
+    ran: int,
 ) -> None:
     """A declared `03` is the `3` of an INT column; of texts it is another one."""
     days = """
@@ -311,7 +315,7 @@ def test_numbers_in_tables_read_whole_are_known_without_the_zeros_before_them(
     columns = { y = "%Y", m = "%m", d = "%d" }
 """
     monkeypatch.setattr(f"{__name__}.TOML", TOML + days)
-    world = World(tmp_path)
+    world = World(tmp_path, new_store())
     parts = world.engine._parts
 
     def by_values(asked: Any) -> list[dict[str, Any]]:
@@ -572,8 +576,8 @@ def test_tables_are_right_and_no_key_runs_without_need(
     steps: list[tuple[dict[int, int], int]],
 ) -> None:
     """Whatever backfills came before, to their end or not."""
-    with TemporaryDirectory() as folder:
-        world = World(Path(folder))
+    with TemporaryDirectory() as folder, closing(SqlRunStore(IN_MEMORY)) as store:
+        world = World(Path(folder), store)
         behind: set[str] = set()
         rule = Rule(world)
         for changes, stop_after in steps:

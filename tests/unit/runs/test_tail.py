@@ -18,7 +18,7 @@ from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.tail import same_roots, tail_of
 from lineage_backfill.runs.watching import follow
-from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
+from lineage_backfill.store.sql import SqlRunStore
 from tests.tables import TableEngine, Tables
 from tests.unit.planning.world import NOW, declarations, lineage, plan, request, runs_of, summary
 
@@ -133,9 +133,9 @@ class Hands:
 class Bench:
     """A backfill on tables in memory, whose clock goes on while it runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: SqlRunStore) -> None:
         self.clock = Hands()
-        self.store = SqlRunStore(IN_MEMORY)
+        self.store = store
         self.folder = folder
         resolver = Resolver(LINEAGE, DECLARED, now=later(30))
         functions: dict[str, Callable[..., Any]] = {
@@ -191,8 +191,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path, new_store: Callable[[], SqlRunStore]) -> Bench:
+    return Bench(tmp_path, new_store())
 
 
 class Told(Reporter):

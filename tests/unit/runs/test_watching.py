@@ -16,7 +16,7 @@ from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, ControlRequest, Move, Reporter
 from lineage_backfill.runs.owner import owner
 from lineage_backfill.runs.watching import follow
-from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
+from lineage_backfill.store.sql import SqlRunStore
 from tests.unit.cli import plans
 
 NOW = datetime(2024, 6, 15, tzinfo=UTC)
@@ -47,8 +47,8 @@ class Told(Reporter):
 class Driver:
     """Somebody else, who drives the backfill `b`."""
 
-    def __init__(self, *, begun: bool = True) -> None:
-        self.store = SqlRunStore(IN_MEMORY)
+    def __init__(self, store: SqlRunStore, *, begun: bool = True) -> None:
+        self.store = store
         self.plan = plans.real()
         assert self.plan.runs is not None
         self.first, self.second, *self.rest = self.plan.runs
@@ -104,8 +104,10 @@ def meanwhile(*steps: Callable[[], object]) -> Callable[[], bool]:
     return wait
 
 
-def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
-    driver, told = Driver(), Told()
+def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not(
+    new_store: Callable[[], SqlRunStore],
+) -> None:
+    driver, told = Driver(new_store()), Told()
     driver.succeed(driver.first)
     driver.move(driver.second, RunState.SUBMITTED)
 
@@ -137,8 +139,10 @@ def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
 @pytest.mark.parametrize(
     ("control", "how"), [(ControlRequest.PAUSE, "soft"), (ControlRequest.KILL, "hard")]
 )
-def test_a_control_request_is_reported(control: ControlRequest, how: str) -> None:
-    driver, told = Driver(), Told()
+def test_a_control_request_is_reported(
+    control: ControlRequest, how: str, new_store: Callable[[], SqlRunStore]
+) -> None:
+    driver, told = Driver(new_store()), Told()
     driver.move(driver.first, RunState.SUBMITTED)
     wait = meanwhile(
         lambda: driver.store.request_control("b", control, now=NOW),
@@ -148,8 +152,8 @@ def test_a_control_request_is_reported(control: ControlRequest, how: str) -> Non
     assert told.lines[-2:] == [f"stopping 1 {how}", "ended interrupted"]
 
 
-def test_nobody_waits_for_what_has_ended_or_for_ever() -> None:
-    driver, told = Driver(), Told()
+def test_nobody_waits_for_what_has_ended_or_for_ever(new_store: Callable[[], SqlRunStore]) -> None:
+    driver, told = Driver(new_store()), Told()
     assert driver.follow(told, lambda: False) is BackfillState.RUNNING
     driver.end(BackfillState.CANCELLED)
 
@@ -170,9 +174,13 @@ def test_nobody_waits_for_what_has_ended_or_for_ever() -> None:
     ],
 )
 def test_nobody_waits_for_a_driver_that_is_gone(
-    sentence: str, name: str | None, later: int, state: BackfillState | None
+    sentence: str,
+    name: str | None,
+    later: int,
+    state: BackfillState | None,
+    new_store: Callable[[], SqlRunStore],
 ) -> None:
-    driver, told = Driver(), Told()
+    driver, told = Driver(new_store()), Told()
     driver.store.release(driver.lease)
     driver.store.acquire("b", name or dead_owner(), now=NOW, ttl=timedelta(minutes=1))
     now = NOW + timedelta(seconds=later)
@@ -182,15 +190,17 @@ def test_nobody_waits_for_a_driver_that_is_gone(
     assert driver.store.backfill("b").state is BackfillState.RUNNING  # who watches writes nothing
 
 
-def test_a_driver_gets_the_time_of_a_lease_to_begin() -> None:
-    driver, told = Driver(begun=False), Told()
+def test_a_driver_gets_the_time_of_a_lease_to_begin(new_store: Callable[[], SqlRunStore]) -> None:
+    driver, told = Driver(new_store(), begun=False), Told()
     assert driver.follow(told, lambda: False) is BackfillState.RUNNING
     late = NOW + timedelta(seconds=31)
     assert driver.follow(told, lambda: False, now=late) is BackfillState.INTERRUPTED
 
 
-def test_what_a_driver_has_let_go_is_interrupted_at_once() -> None:
-    driver, told = Driver(), Told()
+def test_what_a_driver_has_let_go_is_interrupted_at_once(
+    new_store: Callable[[], SqlRunStore],
+) -> None:
+    driver, told = Driver(new_store()), Told()
     driver.store.release(driver.lease)
     assert driver.follow(told, lambda: False) is BackfillState.INTERRUPTED
 
