@@ -221,7 +221,7 @@ def test_a_script_finds_its_own_partitions(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(EntrypointError, match="in no run"):
+    with pytest.raises(EntrypointError, match="has no run"):
         script.read("hours")
     context = script.run_context(
         "scripted", arguments=["--backfill_key=2024-01-01", "own", "--arguments"], spark=spark
