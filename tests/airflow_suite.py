@@ -985,7 +985,7 @@ class AirflowSuite:
         assert sent.total() <= 5 * 20, sent
 
     def requests_of(self, place: Place, desk: Desk, job: str) -> Counter[str]:
-        """Return what twenty runs of a job have asked, each of which runs once."""
+        """Run a job for twenty hours, once each; return how often each request was sent."""
         wire = Wire()
         engine = desk.engine(wire, poll=4)
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()

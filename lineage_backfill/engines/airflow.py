@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ class _Attempt:
     def place(self) -> tuple[str, str]:
         """The DAG and the id of the run."""
         return self.task.dag, self.run["dag_run_id"] if self.run else ""
+
+    @property
+    def began(self) -> datetime:
+        """When the first of its tasks started, by Airflow's clock."""
+        starts = (view.started for view in self.views if view.started is not None)
+        return min(starts, default=self.mark.since)
 
     @property
     def waits(self) -> bool:
@@ -668,8 +674,7 @@ class AirflowEngine(Engine):
 
         It leaves a result file, or commits of the attempt or of a scheduled run.
         """
-        starts = [view.started for view in one.views if view.started is not None]
-        found = one.files.outcome() or reconcile(one.files, min(starts, default=one.mark.since))
+        found = one.files.outcome() or reconcile(one.files, one.began)
         if found is None and one.spec.get("undo"):
             said = "the task has left no result of an undo: see that it passes --airflow-run"
             return Outcome(state=AttemptState.FAILED, error=said)
@@ -689,15 +694,13 @@ class AirflowEngine(Engine):
         """Record the runs that Airflow started because of this attempt."""
         if one.run is None or not self._dag(one.task).feeds(one.task):
             return
-        starts = (view.started for view in one.views if view.started is not None)
-        began = min(starts, default=one.mark.since)
         ends = (view.ended for view in one.views if view.ended is not None)
-        age = datetime.now(UTC) - max(ends, default=began)
+        age = self._api.now() - max(ends, default=one.began)
         self._closing.wait(max(0.0, min(1.0, _SCHEDULED - age.total_seconds())))
         started: list[str] = []
         for _ in range(_CONSUMERS):
             with suppress(EngineRefusalError, ServiceUnreachableError):
-                events = self._events_of(one, began)
+                events = self._events_of(one)
                 runs = [run for event in events for run in event["created_dagruns"]]
                 started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
                 if events and all(event["created_dagruns"] for event in events):
@@ -711,8 +714,8 @@ class AirflowEngine(Engine):
         if one.handle in self._runs:
             self._identified(one, self._runs[one.handle].origin, started)
 
-    def _events_of(self, one: _Attempt, began: datetime) -> Sequence[Mapping[str, Any]]:
-        """Return the events of assets of the attempt's run since an instant, each with the runs.
+    def _events_of(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
+        """Return the events of assets of the attempt's run since it began, each with the runs.
 
         One question serves all runs of a DAG that end at about the same time.
         """
@@ -722,12 +725,12 @@ class AirflowEngine(Engine):
                 event
                 for event in self._events.get(one.task.dag, ())
                 if (one.task.dag, event["source_run_id"]) == one.place
-                and datetime.fromisoformat(event["timestamp"]) >= began
+                and datetime.fromisoformat(event["timestamp"]) >= one.began
             ]
 
         if not own() or not all(event["created_dagruns"] for event in own()):
-            query: dict[str, Any] = {"source_dag_id": one.task.dag}
-            query |= {"timestamp_gte": began.isoformat(), "order_by": "-timestamp", "limit": 100}
+            query: dict[str, Any] = {"source_dag_id": one.task.dag, "limit": 100}
+            query |= {"timestamp_gte": one.began.isoformat(), "order_by": "-timestamp"}
             self._events[one.task.dag] = self._api.get("/assets/events", query)["asset_events"]
         return own()
 
