@@ -16,6 +16,7 @@ FIRST_YEAR, LAST_YEAR = 1900, 2200
 #: What Python raises for a time that it cannot hold.
 _OVERFLOW = (OverflowError, ValueError, OSError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
 _LOCAL_EPOCH = _EPOCH.replace(tzinfo=None)
 _END = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp())
 _RULES_REPEAT = int(datetime(2040, 1, 1, tzinfo=UTC).timestamp())
@@ -57,7 +58,7 @@ class Zone:
         if not self.fixed:
             return self.local(instant).date()
         try:
-            return date.fromordinal(instant // 86_400 + 719_163)
+            return date.fromordinal(instant // 86_400 + _EPOCH_DAY)
         except _OVERFLOW:
             raise beyond_years() from None
 
@@ -73,7 +74,7 @@ class Zone:
     def midnight(self, day: date) -> int:
         """Return the first instant of the local date, also where there is no 00:00."""
         if self.fixed:
-            return (day.toordinal() - 719_163) * 86_400
+            return (day.toordinal() - _EPOCH_DAY) * 86_400
         return self.reached(datetime.combine(day, time.min))
 
     def reached(self, local: datetime) -> int:
