@@ -882,7 +882,7 @@ def test_what_has_no_run_spec_is_refused_before_anything_starts(shop: Shop) -> N
     )
     assert "no entrypoint" in shop("config", "check").stdout
     refused = shop("run", *FIX, "--yes", code=64)
-    assert "so with 1 more job" in refused.stderr
+    assert "the same for 1 more job" in refused.stderr
     assert "config check" in refused.stderr
     assert shop.started() == []
     assert "no backfill" in shop("status", code=64).stderr

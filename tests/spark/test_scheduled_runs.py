@@ -260,7 +260,7 @@ def test_a_script_that_raises_or_leaves_an_output_unwritten_has_failed(
     script._left(context._attempt)  # what happens when the process ends
     fails = [event for event in events() if event["eventType"] == "FAIL"]
     said = [event["run"]["facets"]["errorMessage"]["message"] for event in fails]
-    assert [text.split(" (")[0] for text in said] == [
+    assert [text.split(". ")[0] for text in said] == [
         "no such luck",
         "scripted.py ended without writing test:days",
         "scripted.py ended without writing test:days",
