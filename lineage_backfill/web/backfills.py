@@ -190,24 +190,24 @@ def _report(backfill: str) -> Mapping[str, Any]:
 @routes.get("/backfills/<backfill>/runs/<run>")
 def run(backfill: str, run: str) -> str:
     """Show one run: attempts, run spec, upstream runs and output."""
-    with cache().backfills() as kept:
-        document = kept.run(backfill, run)
-    tried = [one["attempt"] for one in document["attempts"]]
-    chosen = request.args.get("attempt", tried[-1] if tried else 0, type=int)
-    if tried and chosen not in tried:
-        raise NotFound("No such attempt.")
     spec, log = {}, ""
     missing = []
-    if tried:
-        place = document["backfill"], document["id"], chosen
-        try:
-            spec = kept.attempt_spec(*place)
-        except UnknownNameError as error:
-            missing.append(error.full_text)
-        try:
-            log = kept.attempt_log(*place, most=_TAIL)
-        except UnknownNameError as error:
-            missing.append(error.full_text)
+    with cache().backfills() as kept:
+        document = kept.run(backfill, run)
+        tried = [one["attempt"] for one in document["attempts"]]
+        chosen = request.args.get("attempt", tried[-1] if tried else 0, type=int)
+        if tried and chosen not in tried:
+            raise NotFound("No such attempt.")
+        if tried:
+            place = document["backfill"], document["id"], chosen
+            try:
+                spec = kept.attempt_spec(*place)
+            except UnknownNameError as error:
+                missing.append(error.full_text)
+            try:
+                log = kept.attempt_log(*place, most=_TAIL)
+            except UnknownNameError as error:
+                missing.append(error.full_text)
     upstream = document["upstream"]
     refs: list[Ref] = [JobRef(**one["job"]) for one in (document, *upstream)]
     refs += [DatasetRef(**one["dataset"]) for one in (*document["reads"], *document["writes"])]
@@ -239,7 +239,7 @@ def log(backfill: str, run: str, attempt: int) -> Response:
     """Return the output of an attempt."""
     with cache().backfills() as kept:
         found = kept.run(backfill, run)
-    text = kept.attempt_log(found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
+        text = kept.attempt_log(found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
     return Response(text, mimetype="text/plain")
 
 

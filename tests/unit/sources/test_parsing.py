@@ -46,7 +46,7 @@ def outcome(work: Any) -> str:
         (b"{} {}", ValueError),
         (b"", ValueError),
         (b"\xef\xbb\xbf1", ValueError),
-        (b"[" * 5_000 + b"]" * 5_000, RecursionError),
+        (b"[" * 100_000 + b"]" * 100_000, RecursionError),
     ],
 )
 def test_the_odd_corners_of_json(text: bytes, value: Any) -> None:
