@@ -35,12 +35,12 @@ SHOWN_JOBS, SHOWN_GROUPS, SHOWN_ROOTS, SHOWN_NAMES = 200, 24, 3, 8
 _DECIDE = {
     "unknown": "blocked: partitioning unknown",
     "cycle": "blocked: part of a cycle",
-    "protected": "protected (--allow-protected runs them)",
-    "not_idempotent": "not idempotent (--allow-not-idempotent runs them)",
-    "expired": "need expired inputs (--allow-expired reads them)",
+    "protected": "protected (run with --allow-protected)",
+    "not_idempotent": "not idempotent (run with --allow-not-idempotent)",
+    "expired": "with expired inputs (read with --allow-expired)",
     "excluded": "left out by --select or --exclude",
     "depth": "left out by --depth",
-    "unrepaired": "downstream of these stay stale",
+    "unrepaired": "left stale downstream of these",
 }
 NOTHING = "nothing"
 _NOT_REPAIRED = "inputs not repaired, so they stay stale; --details shows the partitions"
