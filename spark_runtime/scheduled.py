@@ -27,7 +27,14 @@ from lineage_backfill.partitions.calendar import Calendar as RunCalendar
 from lineage_backfill.partitions.grid import cron_grid
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.schedule import RunStart, previous_firings, run_keys
-from lineage_backfill.partitions.text import KeySet, expand, parse, parse_partitions, render
+from lineage_backfill.partitions.text import (
+    KeySet,
+    expand,
+    parse,
+    parse_partitions,
+    render,
+    runtime_keys,
+)
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
@@ -253,7 +260,10 @@ def run_specs(
         request = replace(request, keys=[str(one.key) for one in handed.keys], exact=True)
     resolver, planned = resolve(job, request, now)
     facts = resolver.job(job.ref)
-    runs = list(planned.singles()) if facts.own or batch == "key" else [planned]
+    one_by_one = (
+        _calendar(job, resolver).chunks(planned, 1) if facts.own or batch == "key" else None
+    )
+    runs = [planned] if one_by_one is None else list(one_by_one)
     if request.result_path is not None and len(runs) > 1:
         raise SpecError(
             f"{job.ref} does its {len(runs)} keys in as many runs, and one result file was asked "
@@ -312,7 +322,9 @@ def resolve(
         now = max(
             now, request.interval[1]
         )  # its end has passed, whatever this machine's clock says
-    runtime = _runtime_keys(_calendar(job, job.resolver(now, {})), named)
+    runtime: dict[str, set[str]] = {}
+    for name, key in runtime_keys(_calendar(job, job.resolver(now, {})), named):
+        runtime.setdefault(name, set()).add(key)
 
     @cache
     def at(instant: int) -> DeclarationResolver:
@@ -378,18 +390,6 @@ def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:
         text, hint = problem or ("the partitioning of its runs is unknown", "")
         raise DeclarationError(f"job {job.ref}: {text}", hint=hint)
     return facts.calendar
-
-
-def _runtime_keys(calendar: RunCalendar, named: KeySet) -> dict[str, set[str]]:
-    """Return the named keys of each runtime dimension of a job's runs."""
-    axes = [axis.name for axis in calendar.statics if axis.runtime]
-    known: dict[str, set[str]] = {name: set() for name in axes}
-    for key in named:
-        boxes = dict.fromkeys(axes, key) if isinstance(key, str) else key
-        for name in axes:
-            texts = boxes.get(name, ())
-            known[name].update([texts] if isinstance(texts, str) else texts)
-    return known
 
 
 def _between(interval: tuple[int, int] | None) -> str:

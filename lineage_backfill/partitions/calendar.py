@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import merge
 from itertools import product
 from math import prod
 
@@ -193,14 +194,19 @@ class Calendar:
         return mask
 
     def chunks(self, keys: PartitionSet, most: int) -> Iterator[PartitionSet]:
-        """Yield sets of at most so many keys; `*` counts as one, with all that it stands for."""
+        """Yield sets of at most so many keys; `*` counts as one, with all that it stands for.
+
+        Single keys are yielded ascending in time.
+        """
         if not self.is_open:
-            yield from keys.singles() if most == 1 else keys.chunks(most)
-            return
-        for piece in self.by_time(keys):
-            ((ordinals, mask),) = piece.boxes
-            for part in self._units(mask):
-                yield from PartitionSet(((ordinals, part),)).chunks(most * part.bit_count())
+            return keys.singles() if most == 1 else keys.chunks(most)
+        units = [
+            PartitionSet(((ordinals, part),)).chunks(most * part.bit_count())
+            for piece in self.by_time(keys)
+            for ordinals, mask in piece.boxes
+            for part in self._units(mask)
+        ]
+        return merge(*units, key=lambda chunk: chunk.ordinals.lo)
 
     def count(self, keys: PartitionSet) -> int:
         """Return the number of keys; `*` counts as one, including its expansion."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from typing import Final
 
 from lineage_backfill.partitions.ordinals import POINT, OrdinalSet
@@ -75,12 +76,8 @@ class PartitionSet:
         return cls(((OrdinalSet.range(first, last), mask),))
 
     def points(self) -> Iterator[Point]:
-        """Yield the partitions one by one, ascending in time."""
-        for ordinals, mask in self.boxes:
-            indexes = list(OrdinalSet.of_mask(mask))
-            for ordinal in ordinals:
-                for index in indexes:
-                    yield ordinal, index
+        """Yield the partitions one by one, ascending in time and then by static key."""
+        return merge(*map(_points, self.boxes))
 
     def singles(self) -> Iterator[PartitionSet]:
         """Yield each partition as a set of its own, ascending in time."""
@@ -206,6 +203,12 @@ class PartitionSet:
 
     def __repr__(self) -> str:
         return f"PartitionSet({', '.join(f'{o!r} x {m:b}' for o, m in self.boxes)})"
+
+
+def _points(box: Box) -> Iterator[Point]:
+    ordinals, mask = box
+    indexes = list(OrdinalSet.of_mask(mask))
+    return ((ordinal, index) for ordinal in ordinals for index in indexes)
 
 
 NO_ORDINALS: Final = OrdinalSet(0, 0)

@@ -71,6 +71,16 @@ def render(calendar: Calendar, keys: PartitionSet) -> KeySet:
     return tuple(sorted(boxes, key=lambda box: [box[name] for name in calendar.order]))
 
 
+def runtime_keys(calendar: Calendar, keys: KeySet) -> Iterator[tuple[str, str]]:
+    """Yield the keys that are named of each runtime dimension, with its name."""
+    for axis in calendar.statics:
+        for key in keys if axis.runtime else ():
+            named = key if isinstance(key, Mapping) else {} if calendar.order else {axis.name: key}
+            texts = named.get(axis.name, ())
+            texts = (texts,) if isinstance(texts, str) else texts
+            yield from ((axis.name, str(text)) for text in texts if text != EVERY)
+
+
 def as_text(key: str | Mapping[str, Any]) -> str:
     """Return a key, a range or a box of keys as one text."""
     if isinstance(key, str):

@@ -113,6 +113,7 @@ def test_a_set_is_taken_apart_and_put_together(
     keys = of_pairs(pairs)
     points = list(keys.points())
     assert len(points) == len(pairs)
+    assert points == sorted(points)
     assert (point in keys) == (point in pairs)
     check(PartitionSet.of_points(points), pairs)
     assert [list(one.points()) for one in keys.singles()] == [[one] for one in points]

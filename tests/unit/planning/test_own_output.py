@@ -39,3 +39,40 @@ def test_a_window_over_the_own_output_ends_where_the_key_starts(after: str) -> N
         "2024-03-31": "2024-03-29..2024-03-30",
     }
     assert waits(made, "add")["2024-03-30"] == ["add[2024-03-28]", "add[2024-03-29]"]
+
+
+SHOPS = """
+[[dataset]]
+name = "totals"
+grain = "day"
+[[dataset]]
+name = "sales"
+dimensions = [{ name = "day", grain = "day" }, { name = "shop", keys = KEYS }]
+[[job]]
+name = "add"
+dimensions = [{ name = "day", grain = "day" }, { name = "shop", keys = KEYS }]
+[[job.reads]]
+dataset = "totals"
+mapping = "offset"
+by = -1
+[[job.writes]]
+dataset = "totals"
+mode = "merge"
+"""
+
+
+@pytest.mark.parametrize("keys", ['["a", "b"]', '"runtime"'])
+@pytest.mark.parametrize(("sooner", "later"), ["ab", "ba"])
+def test_keys_that_share_a_partition_of_the_own_output_run_in_order_of_time(
+    keys: str, sooner: str, later: str
+) -> None:
+    """Whichever static key comes first, a day waits for what is merged into the day before."""
+    sales = f"day=2024-03-30/shop={later}, day=2024-03-29/shop={sooner}"
+    edges = "sales, totals > add > totals"
+    made = plan(request({"sales": sales}), edges, SHOPS.replace("KEYS", keys))
+    names = {shown(run.partitions): run.id for run in runs_of(made, "add")}
+    assert next(iter(names)) == f"day=2024-03-29/shop={sooner}"
+    for run in runs_of(made, "add"):
+        day = int(shown(run.partitions)[len("day=2024-03-") :][:2])
+        wanted = {one for key, one in names.items() if key.startswith(f"day=2024-03-{day - 1}")}
+        assert wanted <= set(run.upstream)

@@ -554,6 +554,17 @@ def test_runtime_keys_may_be_named_and_are_all_where_none_is(
     assert parse_spec(spec.to_dict() | {"result_path": "/r"}).outputs == spec.outputs
 
 
+def test_a_run_of_every_runtime_key_stands_beside_no_run_of_one(nowhere: Project) -> None:
+    """`*` rewrites what the run of a named key writes: of a day they are one run."""
+    copy = replace(BY_CUSTOMER, name="copy", location="/copy")
+    job = declare(nowhere, "j", reads=[Read(BY_CUSTOMER)], writes=[Write(copy)])
+    keys = ["day=2024-06-13/customer=acme", "day=2024-06-12..2024-06-13/customer=*"]
+    made = run_specs(job, nowhere, StartRequest(keys=keys), NOW, batch="key")
+    assert [run.partitions for run in made] == [
+        ({"day": [day], "customer": ["*"]},) for day in ("2024-06-12", "2024-06-13")
+    ]
+
+
 def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
     asked = StartRequest(keys=["2024-06-10", "2024-06-11"])
     plain = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
