@@ -52,12 +52,15 @@ class Resolver(DeclarationResolver):
         self.snapshot = snapshot
         self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
         self._told = _SentLineage(snapshot, self.edges)
+        bare = DeclarationResolver(
+            declarations, names, self._told, now=now, runtime_keys=lambda _: ()
+        )
         super().__init__(
             declarations,
             names,
             self._told,
             now=now,
-            runtime_keys=RuntimeKeys(declarations, names.datasets, snapshot, self.edges, asked),
+            runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked),
             functions=functions,
         )
         #: The other jobs that read an output of a job, except as a reference.

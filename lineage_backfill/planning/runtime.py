@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from itertools import chain
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef
-from lineage_backfill.partitions.calendar import EVERY
-from lineage_backfill.partitions.text import KeySet, parse_partitions
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import KeySet, parse_partitions, runtime_keys
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.request import Request
-from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
-from lineage_backfill.project.matching import Matcher
+from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.resolver import DeclarationResolver
 
 #: The word in place of a calendar's keys.
 RUNTIME = "runtime"
@@ -29,14 +28,13 @@ class RuntimeKeys:
 
     def __init__(
         self,
-        declarations: Declarations,
-        datasets: Matcher[DatasetDeclaration],
+        resolver: DeclarationResolver,
         snapshot: LineageSnapshot,
         edges: Edges,
         request: Request,
     ) -> None:
-        self._declarations = declarations
-        self._datasets = datasets
+        """`resolver` tells which dimensions have runtime keys; it knows none of these."""
+        self._resolver = resolver
         self._snapshot = snapshot
         self._edges = edges
         self._request = request
@@ -48,12 +46,13 @@ class RuntimeKeys:
     @cached_property
     def _known(self) -> dict[str, set[str]]:
         known: dict[str, set[str]] = {}
-        named = [declared.dimensions for declared in self._declarations.datasets]
-        named += [declared.dimensions for declared in self._declarations.jobs]
+        declarations = self._resolver.declarations
+        named = [declared.dimensions for declared in declarations.datasets]
+        named += [declared.dimensions for declared in declarations.jobs]
         for dimension in chain.from_iterable(named):
             if isinstance(dimension.calendar.keys, tuple):
                 known.setdefault(dimension.name, set()).update(dimension.calendar.keys)
-        for declared in self._declarations.datasets:
+        for declared in declarations.datasets:
             if declared.calendar is not None and isinstance(declared.calendar.keys, tuple):
                 for column in declared.columns:
                     known.setdefault(column, set()).update(declared.calendar.keys)
@@ -63,31 +62,22 @@ class RuntimeKeys:
                     keys = parse_partitions(record.partition_key)
                 except UsageError:
                     continue  # not a key in our notation
-                self._record(known, keys, self._edges.writes(record.job))
+                self._record_run(known, keys, record.job)
         for changed in self._request.changed:
-            self._record(known, changed.keys or (), (changed.dataset,))
+            self._record(known, changed.keys, self._resolver.calendar(changed.dataset))
         for rerun in self._request.jobs:
-            self._record(known, rerun.keys or (), self._edges.writes(rerun.job))
+            self._record_run(known, rerun.keys, rerun.job)
         return known
 
-    def _record(
-        self, known: dict[str, set[str]], keys: KeySet, datasets: Iterable[DatasetRef]
-    ) -> None:
-        """Store the keys under the names of their runtime dimensions."""
-        for dataset in datasets:
-            declared = self._datasets.find(dataset)
-            if declared is None:
-                continue
-            plain = declared.calendar is not None and declared.calendar.keys == RUNTIME
-            column = next(iter(declared.columns)) if len(declared.columns) == 1 else ""
-            dimensions = {d.name for d in declared.dimensions if d.calendar.keys == RUNTIME}
-            for key in keys:
-                named = {column: [key]} if isinstance(key, str) else key
-                for name, values in named.items():
-                    if name in dimensions or (plain and isinstance(key, str)):
-                        texts = [values] if isinstance(values, str) else [str(v) for v in values]
-                        found = known.setdefault(name, set())
-                        found.update(text for text in texts if text != EVERY)
+    def _record_run(self, known: dict[str, set[str]], keys: KeySet | None, job: JobRef) -> None:
+        stated = self._resolver.stated_calendar(job)
+        for calendar in (stated, *map(self._resolver.calendar, self._edges.writes(job))):
+            self._record(known, keys, calendar)
+
+    @staticmethod
+    def _record(known: dict[str, set[str]], keys: KeySet | None, calendar: Calendar | None) -> None:
+        for name, key in runtime_keys(calendar, keys) if calendar and keys else ():
+            known.setdefault(name, set()).add(key)
 
 
 def names_runtime_keys(snapshot: LineageSnapshot, declarations: Declarations) -> bool:

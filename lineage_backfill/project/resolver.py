@@ -451,6 +451,21 @@ class DeclarationResolver:
             )
         return found
 
+    def stated_calendar(self, ref: JobRef) -> Calendar | None:
+        """Return the run calendar that the project file or the job's facet states, if any."""
+        return self._stated_calendar(ref, self._names.jobs.find(ref), self._sent(ref)[0])[0]
+
+    def _stated_calendar(
+        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+    ) -> tuple[Calendar | None, Origin | None]:
+        stated: tuple[tuple[JobDeclaration | facets.JobFacet | None, Origin], ...]
+        stated = ((declared, "declared"), (sent, "facet"))
+        for said, origin in stated:
+            if said is not None and (said.calendar or said.dimensions):
+                calendar = self._calendars.resolve(said.calendar, said.dimensions, (), f"job {ref}")
+                return calendar, origin
+        return None, None
+
     def _run_calendar(
         self,
         ref: JobRef,
@@ -459,14 +474,9 @@ class DeclarationResolver:
         reads: Sequence[_Read],
         writes: Sequence[_Write],
     ) -> tuple[Calendar | None, Origin | None, str | None, str]:
-        if declared is not None and (declared.calendar or declared.dimensions):
-            calendar = self._calendars.resolve(
-                declared.calendar, declared.dimensions, (), f"job {ref}"
-            )
-            return calendar, "declared", None, ""
-        if sent.calendar or sent.dimensions:
-            calendar = self._calendars.resolve(sent.calendar, sent.dimensions, (), f"job {ref}")
-            return calendar, "facet", None, ""
+        calendar, stated = self._stated_calendar(ref, declared, sent)
+        if calendar is not None:
+            return calendar, stated, None, ""
         if writes:
             side, origin = [data for data, _ in writes], "outputs"
             unknown = [data.ref for data in side if data.calendar is None]

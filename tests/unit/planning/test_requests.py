@@ -318,6 +318,44 @@ def test_a_runtime_key_that_is_named_stays_itself() -> None:
     assert run.writes[0].keys == ({"day": ["2024-03-10"], "shop": ["s1"]},)
 
 
+SHOPS = {"dimensions": [{"name": "day", "grain": "day"}, {"name": "shop", "keys": "runtime"}]}
+OF_JOB = """[[dataset]]
+name = "in"
+grain = "day"
+[[dataset]]
+name = "out"
+grain = "day"
+[[job]]
+name = "j"
+dimensions = [{ name = "day", grain = "day" }, { name = "shop", keys = "runtime" }]
+[[job.writes]]
+dataset = "out"
+mode = "merge"
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "toml", "of_job", "key"),
+    [
+        (SHOPS, "", False, "day=2024-03-10/shop=s1"),
+        (SHOPS, "", True, "day=2024-03-10/shop=s1"),
+        ({"keys": "runtime"}, "", False, "s1"),
+        ({"keys": "runtime"}, "", True, "s1"),
+        (None, OF_JOB, True, "day=2024-03-10/shop=s1"),
+    ],
+)
+def test_a_runtime_key_counts_whoever_declares_its_dimension(
+    sent: dict[str, object] | None, toml: str, of_job: bool, key: str
+) -> None:
+    """The facet of a dataset and the run calendar of a job count as the project file does."""
+    nodes = [DatasetNode(ref=dataset(name), partitioning=sent) for name in ("in", "out")]
+    edges = LineageSnapshot.of(
+        [JobNode(ref=job("j"), reads=(dataset("in"),), writes=(dataset("out"),))], nodes
+    )
+    asked = request(jobs={"j": key}) if of_job else request({"in": key})
+    assert summary(plan(asked, edges, toml)) == {"j": key}
+
+
 KNOWN = RUNTIME.replace(
     "]\n",
     """  { name = "shops", dimensions = [
