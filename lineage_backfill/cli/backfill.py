@@ -186,6 +186,9 @@ def _go_on(
     with _reporting(takes) as reporter:
         runner = Runner(workspace, reporter, options)
         outcome = runner.retry(backfill) if again else runner.resume(backfill)
+    if outcome.had_succeeded:
+        verb = "retry" if again else "resume"
+        terminal.say(f"{outcome.id} had succeeded already: nothing to {verb}.")
     _finish(workspace, outcome, as_json=which.as_json)
 
 

@@ -57,7 +57,7 @@ def cancel(
     with reporter.showing():
         options = DriveOptions(gone=takeover.machine_gone or ())
         outcome = Runner(workspace, reporter, options).cancel(which.backfill, kill=kill)
-    ended = "{id} has ended, as {state}: there is nothing to give up."
+    ended = "{id} has ended ({state}): nothing to cancel."
     text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)
     _finish(Backfills(workspace), outcome.id, text, as_json=which.as_json)
     if outcome.state is BackfillState.INTERRUPTED:

@@ -54,7 +54,7 @@ class BackfillOutcome:
     """The state in which a verb left a backfill; `timed_out` if its time was up before the end.
 
     `is_orphan` if the backfill has not ended and its driver process is gone; `is_left` if a signal
-    ended that process, and the next driver takes over.
+    ended that process, and the next driver takes over; `had_succeeded` if nothing was left to run.
     """
 
     id: str
@@ -62,6 +62,7 @@ class BackfillOutcome:
     timed_out: bool = False
     is_orphan: bool = False
     is_left: bool = False
+    had_succeeded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

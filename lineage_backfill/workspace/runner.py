@@ -273,7 +273,8 @@ class Runner:
                 max_parallel=record.settings.max_parallel,
                 undo_of=record.undo_of,
             ) as executor:
-                return self._drive(executor, partial(verb, executor), record.id)
+                outcome = self._drive(executor, partial(verb, executor), record.id)
+        return replace(outcome, had_succeeded=record.state is BackfillState.SUCCEEDED)
 
     def _drive(
         self, executor: Executor, verb: Callable[[str], BackfillState], backfill_id: str

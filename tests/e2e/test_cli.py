@@ -433,7 +433,9 @@ def test_paused_from_another_terminal_and_resumed(shop: Shop) -> None:
     assert "nothing to pause" in shop("pause", again["id"][:10]).stderr
     assert shop.document("resume", schema="status")["state"] == "succeeded"
     assert "nothing to pause" in shop("pause").stderr
-    assert "nothing to give up" in shop("cancel").stderr
+    assert "nothing to cancel" in shop("cancel").stderr
+    assert "nothing to retry" in shop("retry").stderr
+    assert "nothing to resume" in shop("resume").stderr
     assert shop.document("status", schema="status")["state"] == "succeeded"
     assert "no backfill" in shop("pause", "b-1", code=64).stderr
 
