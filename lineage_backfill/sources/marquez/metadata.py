@@ -229,14 +229,16 @@ class MarquezMetadata:
             (reads, writes), around = self._surroundings(name)
             inputs += as_items(reads)
             outputs += as_items(writes)
-        event: dict[str, Any] = {"eventTime": page["updatedAt"], "job": item}
+        self._builder.add({"eventTime": page["updatedAt"], "job": item})
+        ref = JobRef(name[0], page["name"])
         # The page may show datasets of a failed run, which are not edges.
         if not told and not failed.issuperset(
             (one["namespace"], one["name"]) for one in (*inputs, *outputs)
         ):
-            event |= {"inputs": self._known(inputs), "outputs": self._known(outputs)}
-        self._builder.add(event)
-        ref = JobRef(name[0], page["name"])
+            # Of a run that has not ended it may show a part: such runs count as later.
+            when = page["updatedAt" if self._builder.completed_at(ref) else "createdAt"]
+            sides = {"inputs": self._known(inputs), "outputs": self._known(outputs)}
+            self._builder.add({"eventTime": when, "job": item} | sides)
         for other in list(declared(self._api, self._builder, name, ref, page)) if told else ():
             self._known([*other["inputs"], *other["outputs"]])
             self._builder.add(other)

@@ -100,6 +100,21 @@ def test_what_only_pages_and_the_graph_show_is_read_too() -> None:
     assert snapshot.datasets[DatasetRef("n", "d1")].fields == ("x",)
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_the_page_of_a_job_takes_nothing_from_a_run_that_goes_on(is_stream: bool) -> None:
+    kind = {"jobType": {"processingType": "STREAMING", "integration": "FLINK", "jobType": "JOB"}}
+    job = {"namespace": "n", "name": "j1", "facets": kind if is_stream else {}}
+    parts = [
+        {"eventType": "START", "inputs": [dataset("a")], "outputs": []},
+        {"eventType": "RUNNING", "inputs": [dataset("b")], "outputs": []},
+        {"eventType": "RUNNING", "inputs": [], "outputs": [dataset("c")]},
+    ]
+    server = FakeMarquez([event(1, n, job=job, **part) for n, part in enumerate(parts)])
+    assert ends(read(server, view="graph"), "j1") == ["a", "b", "c"]
+    server.purge("2025-01-01T00:00:00Z")
+    assert ends(read(server), "j1") == ["a", "b", "c"]
+
+
 def test_a_job_of_which_every_run_failed_has_no_edges_in_the_catalogue_either() -> None:
     start = event(1, 1, eventType="START", **WHOLE)
     server = FakeMarquez([start, event(1, 2, eventType="FAIL", **WHOLE)])
