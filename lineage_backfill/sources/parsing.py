@@ -68,12 +68,18 @@ _decode_listing = msgspec.json.Decoder(_Listing).decode
 def parse_events(data: bytes) -> Any:
     """Return the value of a JSON text; of the events in `events`, only the members that are used.
 
-    Raises what `parse_event` raises.
+    Raises what `parse_event` raises. Each event has the same value whatever stands beside it.
     """
     try:
         return _decode_listing(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    try:
+        answer = _decode_events(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return parse(data)
+    events = [parse_event(bytes(event)) for event in answer.events]
+    return {"events": events, "totalCount": answer.total_count}
 
 
 class _Events(msgspec.Struct, rename="camel"):

@@ -10,23 +10,27 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, islice
 from operator import or_
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
+import msgspec
+
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.lineage.folded import canonical
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.parsing import outline, parse_events, run_id
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
@@ -54,9 +58,7 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: Version of the cache: increase it when its contents, or the folding of events, change.
-_VERSION = 14
-#: The size of an event's hash.
-_DIGESTS = 2**64
+_VERSION = 15
 #: At most this many events are read again to check that they are unchanged.
 _COMPARED = 8_000
 #: The number of parts in which windows are counted.
@@ -65,6 +67,8 @@ _COUNTED = 16
 #: The resolution of times in requests.
 _MOMENT = timedelta(milliseconds=1)
 
+_encode = msgspec.json.Encoder(order="sorted").encode
+
 T = TypeVar("T")
 
 
@@ -72,24 +76,27 @@ T = TypeVar("T")
 class _Window:
     """A half-open span of event times, as texts in UTC, with its number of events when read.
 
-    Of the `count` events, `shown` were shown; the others were of jobs and datasets.
+    Of the `count` events, those with `hashes` were shown; the others were of jobs and datasets.
     """
 
     start: str
     end: str
     count: int
-    shown: int
-    digest: int  # of those shown, in any order
+    hashes: array[int] = field(default_factory=partial(array, "I"))
+
+    @property
+    def shown(self) -> int:
+        """The number of events that were shown."""
+        return len(self.hashes)
 
     def __or__(self, later: _Window) -> _Window:
         """Return the union of two adjacent windows."""
-        return _Window(
-            self.start,
-            later.end,
-            self.count + later.count,
-            self.shown + later.shown,
-            (self.digest + later.digest) % _DIGESTS,
-        )
+        both = self.hashes + later.hashes
+        return _Window(self.start, later.end, self.count + later.count, both)
+
+    def has_all_of(self, before: _Window) -> bool:
+        """Return whether it still has all events that it had before."""
+        return self.count >= before.count and Counter(self.hashes) >= Counter(before.hashes)
 
 
 class EventHistory:
@@ -112,7 +119,7 @@ class EventHistory:
         #: When the server's database was created: it identifies the server.
         self.born = ""
         self._oldest = ""  # the time of the oldest event
-        self._newest: list[Any] = []  # the key of the newest one
+        self._last: list[int] = []  # the hashes of those after the last window
         self._unsaved = 0
 
     @classmethod
@@ -170,9 +177,9 @@ class EventHistory:
         )
 
     def _is_unchanged(self, api: Api) -> bool:
-        """Return whether a sample of windows (all if they are few) has the same events.
+        """Return whether a sample of windows (all if they are few) still has all their events.
 
-        Windows with another count are left to `_repair`.
+        Windows with more events are left to `_repair`.
         """
         left = _COMPARED
         windows = list(self._windows)
@@ -184,9 +191,7 @@ class EventHistory:
             span = _Span(api, window.start, window.end, window.count, lambda: False)
             for _ in span.pages():
                 pass
-            found = sum(one.digest for one in span.windows) % _DIGESTS
-            shown = sum(one.shown for one in span.windows)
-            if shown < window.shown or (shown == window.shown and found != window.digest):
+            if not reduce(or_, span.windows).has_all_of(window):
                 return False
         return True
 
@@ -207,28 +212,23 @@ class EventHistory:
         newest, total = _newest(api)
         if newest is None:
             self._tail = (_FIRST, total)
-            return not self._newest
+            return not self._last
         after = self._windows[-1].end if self._windows else _FIRST
         # Events that arrive meanwhile lie after the last window and change no count.
         until = max(after, _just_before(newest))
-        known, first = self._newest, True
+        known = set(self._last)
         spans = _spans(api, after, until, self._prepare)
         for events in _in_turns([span.pages() for span in spans]):
-            # The newest event so far is on the first page, whatever else arrives at its time.
-            if first and known and known not in map(_key, events):
-                return False
-            first = False
+            if known:
+                known.difference_update(map(_hash, events))
             self._fold(events)
         for window in chain.from_iterable(span.joined() for span in spans):
             self._close(_proven(api, window) or self._reread(api, window))
         # Its instant is in no window: more events may arrive then, and are read next time.
-        keys = list[Any]()
-        tail = self._reread(api, _Window(until, _just_after(newest), 0, 0, 0), keys)
-        if first and known and known not in keys:
-            return False
+        tail = self._reread(api, _Window(until, _just_after(newest), 0))
         self._tail = (until, tail.count - tail.shown + _unshown_from(api, tail.end))
-        self._newest = _key(newest)
-        return True
+        self._last = list(tail.hashes)
+        return known.issubset(self._last)
 
     def _prepare(self) -> bool:
         return self.builder.prepare(_AT_ONCE)
@@ -274,7 +274,7 @@ class EventHistory:
                 parents.add((parent["job"]["namespace"], parent["job"]["name"]))
 
     def _repair(self, api: Api) -> bool:
-        """Read windows again that have more events now; return whether none has fewer.
+        """Read windows again that have more events now; return whether none has lost any.
 
         The effect of a removed event cannot be undone. Some windows are counted together.
         """
@@ -300,21 +300,19 @@ class EventHistory:
             low : low + 2
         ]  # the next window may lack an event that arrived between two counts
         self._windows[low : low + 2] = after = [self._reread(api, window) for window in before]
-        return all(new.count >= old.count for old, new in zip(before, after, strict=True))
+        return all(new.has_all_of(old) for old, new in zip(before, after, strict=True))
 
-    def _reread(self, api: Api, window: _Window, keys: list[Any] | None = None) -> _Window:
+    def _reread(self, api: Api, window: _Window) -> _Window:
         """Fold in a window again, until its number of events is stable or only grows.
 
-        The keys of its events are added to `keys`. Raises LineageError if the server shows fewer
-        events than it counts, and different ones each time.
+        Raises LineageError if the server shows fewer events than it counts, and different ones each
+        time.
         """
         found, before, count = window, 0, _count(api, window.start, window.end)
         for _ in range(_TRIES):
             span = _Span(api, window.start, window.end, count, self._prepare)
             for events in span.pages():
                 self._fold(events)
-                if keys is not None:
-                    keys += map(_key, events)
             found = reduce(or_, span.windows)
             before, count = count, _count(api, window.start, window.end)
             proven = _proven(api, found) if before == count else None
@@ -339,8 +337,10 @@ class EventHistory:
             "born": self.born,
             "ignore": sorted(self.ignore),
             "oldest": self._oldest,
-            "newest": self._newest,
-            "windows": [astuple(window) for window in self._windows],
+            "last": self._last,
+            "windows": [
+                (one.start, one.end, one.count, one.hashes.tobytes().hex()) for one in self._windows
+            ],
             "nameless": sorted(self._nameless),
             "heard": sorted(self.heard),
             "parents": [[*name, sorted(parents)] for name, parents in self.parents.items()],
@@ -362,8 +362,11 @@ class EventHistory:
                 return None
             history.born = header["born"]
             history.ignore = frozenset(header["ignore"])
-            history._oldest, history._newest = header["oldest"], header["newest"]
-            history._windows = [_Window(*window) for window in header["windows"]]
+            history._oldest, history._last = header["oldest"], header["last"]
+            history._windows = [
+                _Window(start, end, count, array("I", bytes.fromhex(hashes)))
+                for start, end, count, hashes in header["windows"]
+            ]
             history._nameless = set(header["nameless"])
             history.heard = {(namespace, name) for namespace, name in header["heard"]}
             history.parents = {
@@ -416,9 +419,8 @@ class _Span:
             yield empty
 
     def _read(self, start: str, end: str, count: int, events: list[Any]) -> None:
-        shown = _before(events, end)
-        digest = sum(map(_hash, events[:shown])) % _DIGESTS
-        self.windows.append(_Window(start, end, count, shown, digest))
+        hashes = array("I", map(_hash, events[: _before(events, end)]))
+        self.windows.append(_Window(start, end, count, hashes))
 
 
 def _spans(api: Api, after: str, until: str, idle: Callable[[], bool]) -> list[_Span]:
@@ -661,19 +663,13 @@ def _before(events: list[Any], end: str) -> int:
     return number
 
 
-def _key(event: Any) -> list[Any]:
-    return [(event.get("run") or {}).get("runId"), event.get("eventType"), event["eventTime"]]
-
-
 def _hash(event: Any) -> int:
-    """Return a hash of an event, the same in every process."""
-    job = event["job"]
-    parts = [*map(str, _key(event)), job["namespace"], job["name"]]
-    for side in ("inputs", "outputs"):
-        parts.append(side)
-        for item in event.get(side) or ():
-            parts += (item["namespace"], item["name"])
-    return crc32("\0".join(parts).encode("utf-8", "replace"))
+    """Return a hash of the members of an event that are read, the same in every process."""
+    try:
+        text = _encode(event)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        text = canonical(event).encode()
+    return crc32(text)
 
 
 def _born(api: Api) -> str:

@@ -99,6 +99,46 @@ def test_another_history_of_the_same_size_and_ends_is_read_anew(
     assert whole(server, tmp_path)
 
 
+@pytest.mark.parametrize("compared", [0, 8_000])
+@pytest.mark.parametrize("late", [1, 2, 5])
+def test_late_events_do_not_hide_that_one_was_removed(
+    compared: int, late: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_PAGE", 6)
+    monkeypatch.setattr(history, "_COMPARED", compared)
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert whole(server, tmp_path)
+    del server.events[2]
+    for n in range(late + 1):
+        server.post(event(20 + n, 2))
+    assert whole(server, tmp_path)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_any_event_removed_at_the_time_of_the_newest_is_forgotten(
+    gone: int, tmp_path: Path
+) -> None:
+    newest = [event(n, 9, outputs=[{"namespace": "n", "name": f"d{n}"}]) for n in (5, 6, 7)]
+    server = FakeMarquez([event(1), event(2), *newest])
+    assert whole(server, tmp_path)
+    server.events.remove(newest[gone])
+    assert whole(server, tmp_path)
+
+
+def test_an_event_whose_facets_alone_were_changed_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_COMPARED", 8_000)
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert whole(server, tmp_path)
+    for facets in (
+        {"parent": {"job": {"namespace": "n", "name": "app"}, "run": {"runId": "p"}}},
+        {"processing_engine": {"name": "Airflow"}, "spark_version": {"x": "\ud800"}},
+    ):
+        server.events[4] = event(4, run={"runId": "r4", "facets": facets})
+        assert whole(server, tmp_path)
+
+
 def test_a_server_whose_database_was_made_anew_is_read_anew(tmp_path: Path) -> None:
     server = FakeMarquez([event(n) for n in range(9)])
     assert whole(server, tmp_path)
