@@ -30,7 +30,7 @@ _STORAGE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)?", 
 _FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
 #: What catalogs call themselves in the namespace of a dataset.
 _CATALOG: Final = re.compile(
-    r"(hive|thrift|glue|arn:aws[\w-]*:glue|databricks|unity\w*|iceberg|nessie|polaris|spark)\b",
+    r"(hive|thrift|glue|arn:aws[\w-]*:glue|databricks|unity\w*|iceberg|nessie|polaris|spark|trino|presto)\b",
     re.ASCII,
 )
 _SPARKS_OWN: Final = ("spark_catalog", "hive_metastore")
@@ -129,7 +129,7 @@ def dataset_table(namespace: str, name: str, *, linked: bool = False) -> tuple[s
     ('sales', 'orders')
     """
     is_catalog = _CATALOG.match(namespace) is not None
-    if not is_catalog and not (linked and _root(namespace)):
+    if not is_catalog and not (linked and (_root(namespace) or storage(namespace))):
         return None
     if is_catalog and name.startswith("table/"):
         name = name.removeprefix("table/").replace("/", ".")

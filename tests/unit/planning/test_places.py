@@ -70,6 +70,8 @@ def at(place: str, name: str = "orders") -> str:
         ("orders", "hive://metastore:9083", "default.orders"),
         ("sales.orders", "arn:aws:glue:eu-west-1:123", "table/sales/orders"),
         ("`sales`.`orders`", "hive://metastore:9083", "sales.orders"),
+        ("sales.orders", "trino://host:8080", "hive.sales.orders"),
+        ("hive.sales.orders", "presto://host:8080", "hive.sales.orders"),
     ],
 )
 def test_a_dataset_of_a_declared_place_is_the_declared_one(
@@ -98,6 +100,7 @@ def test_a_dataset_of_a_declared_place_is_the_declared_one(
         ("sales.orders", "postgres://host:5432", "sales.orders"),
         ("sales.orders", "hive://metastore:9083", "other.orders"),
         ("main.sales.orders", "databricks://host", "test.sales.orders"),
+        ("hive.sales.orders", "trino://host:8080", "pg.sales.orders"),
         ("sales.orders", "s3://lake", "sales.orders"),
     ],
 )
@@ -142,10 +145,23 @@ def test_all_names_of_one_place_become_one_with_what_is_told_of_it() -> None:
     assert Places(declared(at("s3a://lake/orders"))).tie(tied).jobs == tied.jobs
 
 
-def test_a_path_is_tied_by_the_table_that_it_links_to() -> None:
-    path = DatasetRef("s3://lake", "wh/orders")
-    linked = DatasetNode(ref=path, aliases=(DatasetRef("s3://lake/wh", "sales.orders"),))
-    for tables in (at("sales.orders"), '{ name = "sales.orders", namespace = "s3://lake/wh" }'):
+@pytest.mark.parametrize(
+    ("space", "name", "warehouse"),
+    [
+        ("s3://lake", "wh/orders", "s3://lake/wh"),
+        ("hdfs://nn", "/wh/orders", "hdfs://nn/wh"),
+        ("file", "/wh/orders", "file:/wh"),
+        ("file", "/wh/orders", "file:///wh"),
+        ("file", "/wh/orders", "/wh"),
+        ("dbfs", "/wh/orders", "dbfs:/wh"),
+    ],
+)
+def test_a_path_is_tied_by_the_table_that_it_links_to(
+    space: str, name: str, warehouse: str
+) -> None:
+    path = DatasetRef(space, name)
+    linked = DatasetNode(ref=path, aliases=(DatasetRef(warehouse, "sales.orders"),))
+    for tables in (at("sales.orders"), f'{{ name = "sales.orders", namespace = "{warehouse}" }}'):
         tied = Places(declared(tables)).tie(sent(path, datasets=[linked]))
         assert [ref.name in ("orders", "sales.orders") for ref in tied.jobs[JOB].reads] == [True]
 
