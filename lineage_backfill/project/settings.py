@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
@@ -407,7 +407,7 @@ def read_project(
 
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     target = str(given.pop("target", environ.get(targets.VARIABLE, "")))
-    own = _own(file, read, target)
+    own, others = _own(file, read, target)
     data = read(user_file)
     user = Table({}, str(user_file)) if data is None else _open(user_file, data)
     reveal = partial(revealed, environ=environ, read=read)
@@ -420,22 +420,20 @@ def read_project(
         _settings(Table(_nested(given), "command line"), start, reveal),
     )
     value = {name: setting.value for name, setting in settings.items()}
-    engines = {"local": EngineDeclaration(name="local", kind="local")}
-    engines |= _engines(user) | _engines(own)
-    pools = _pools(user) | _pools(own)
     spark = declare.spark_properties(user, "spark") | declare.spark_properties(own, "spark")
-    declarations = Declarations(
+    local = EngineDeclaration(name="local", kind="local")
+    below = Declarations(engines=(local, *_engines(user).values()), pools=_pools(user))
+    declarations = replace(
+        _declared(own, root, below),
         namespace=value["project.namespace"],
         zone=value["project.zone"],
-        datasets=declare.datasets(own.tables("dataset"), root),
-        jobs=declare.jobs(own.tables("job"), engines=engines, pools=pools),
         limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
-        pools=pools,
-        engines=tuple(engines[name] for name in sorted(engines)),
         rules=RunRules(**{one.name: value[f"run.{one.name}"] for one in fields(RunRules)}),
     )
     notify_hosts = value["run.notify_hosts"] or ()
     notify = read_notify(own.tables("notify"), notify_hosts)
+    for other in others:
+        _check(other, root, below, notify_hosts)
     user.done()
     own.done()
     return Project(
@@ -493,8 +491,8 @@ def _open(file: Path, data: bytes | None) -> Table:
     return Table(_document(file, data) or {}, str(file))
 
 
-def _own(file: Path | None, read: ReadFile, target: str) -> Table:
-    """Return the project file as it holds for a target."""
+def _own(file: Path | None, read: ReadFile, target: str) -> tuple[Table, list[Table]]:
+    """Return the project file as it holds for a target, and for each of its targets."""
     document: Mapping[str, Any] = {}
     if file is not None:
         data = read(file)
@@ -503,21 +501,21 @@ def _own(file: Path | None, read: ReadFile, target: str) -> Table:
         document = _document(file, data) or {}
     place = str(file) if file else "no project file"
     found = Table(targets.chosen(document, target, place), place)
-    for name in sorted(document.get("target", {})):
-        _refuse_unknown(targets.chosen(document, name, place), f"{place} [target.{name}]")
-    return found
+    others = [
+        Table(targets.chosen(document, name, place), f"{place} [target.{name}]")
+        for name in sorted(document.get("target", {}))
+    ]
+    return found, others
 
 
-def _refuse_unknown(document: Mapping[str, Any], place: str) -> None:
-    """Refuse the tables, and the settings in tables, that there are none of."""
-    known = {*_TABLES, "engines", "pools", "spark", "dataset", "job", "notify"}
-    for name, value in document.items():
-        if name not in known:
-            raise ConfigError(f"{place}: unknown key `{name}`", hint=near_misses(name, known))
-        for key in value if name in _TABLES and isinstance(value, Mapping) else ():
-            if key not in _TABLES[name]:
-                hint = near_misses(key, _TABLES[name])
-                raise ConfigError(f"{place} [{name}]: unknown key `{key}`", hint=hint)
+def _check(other: Table, root: Path, below: Declarations, hosts: Sequence[str]) -> None:
+    """Refuse the mistakes of the file as it holds for a target; its secrets stay unread."""
+    settings = _settings(other, root, lambda *_, **__: None)
+    own_hosts = settings.get("run.notify_hosts")
+    declare.spark_properties(other, "spark")
+    _declared(other, root, below)
+    read_notify(other.tables("notify"), own_hosts.value if own_hosts else hosts)
+    other.done()
 
 
 def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]:
@@ -627,6 +625,18 @@ def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
             table, _, key = name.partition(".")
             document.setdefault(table, {})[key] = value
     return document
+
+
+def _declared(document: Table, root: Path, below: Declarations) -> Declarations:
+    """Return the declarations of one file, over the engines and pools of the file below."""
+    engines = {one.name: one for one in below.engines} | _engines(document)
+    pools = {**below.pools, **_pools(document)}
+    return Declarations(
+        datasets=declare.datasets(document.tables("dataset"), root),
+        jobs=declare.jobs(document.tables("job"), engines=engines, pools=pools),
+        pools=pools,
+        engines=tuple(engines[name] for name in sorted(engines)),
+    )
 
 
 def _engines(document: Table) -> dict[str, EngineDeclaration]:

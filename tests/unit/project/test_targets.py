@@ -102,6 +102,16 @@ def test_a_job_reads_the_same_target_from_the_environment(
         ("[target.'a/b'.store]\nurl = 'sqlite:///x'", "", "invalid name of a target"),
         ("[target.stage.target.x]", "stage", "a target within a target"),
         ("[target.stage.limits]\nmax_runs = 0", "stage", "must be at least 1"),
+        # A mistake is refused whichever target is chosen, not only once its own is.
+        ("[target.stage.limits]\nmax_runs = 0", "", r"\[target.stage\] .*must be at least 1"),
+        ("[[target.stage.dataset]]\nname = 'd'\nlocatoin = 'x'", "", "unknown key `locatoin`"),
+        ("[[target.stage.dataset]]\nnam = 'd'", "prod", "unknown key `nam`|`name` is missing"),
+        ("[[target.stage.job]]\nname = 'j'\npool = 'bgi'", "", "pool `bgi` is not declared"),
+        ("[[target.stage.job]]\nname = 'j'\nengine = 'x'", "", "engine `x` is not declared"),
+        ("[target.stage.engines.here]\nkind = 3", "", "`kind` must be"),
+        ("[target.stage.pools]\nsmall = 0", "", "must be at least 1"),
+        ("[[target.stage.notify]]\non = ['faild']", "", "`on`"),
+        ("[target.stage.spark]\ncores = [1]", "", "must be one value"),
     ],
 )
 def test_what_is_wrong_with_a_target_is_refused(
@@ -109,6 +119,21 @@ def test_what_is_wrong_with_a_target_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         load(tmp_path, FILE + added, flag_target=target)
+
+
+def test_a_target_is_checked_without_its_secrets_and_with_its_own_hosts(tmp_path: Path) -> None:
+    added = """
+[target.stage]
+lineage = { marquez = "http://m", api_key = "env:NOT_HERE" }
+run = { notify_hosts = ["hooks.example.org"] }
+store = { url = "env:NOR_THIS" }
+[[target.stage.notify]]
+on = ["failed"]
+webhook = "https://hooks.example.org/x"
+secret = "env:NOR_THAT"
+"""
+    assert load(tmp_path, FILE + added).target == ""
+    assert load(tmp_path, FILE + added, flag_target="prod").target == "prod"
 
 
 def test_a_misspelt_target_gets_a_hint(tmp_path: Path) -> None:
