@@ -200,6 +200,12 @@ class Desk:
         assert told is not None
         return labels(HOURS, parse(HOURS, told))
 
+    def check(self, engine: Engine, paths: Sequence[Path]) -> None:
+        """Let an engine check the runs of some run specs, each on its own."""
+        specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
+        runs = [replace(planned(spec["job"]["name"]), id=name) for name, spec in specs.items()]
+        engine.check(runs, lambda run: specs[run.id])
+
     def submit(self, engine: Engine, path: Path) -> str:
         """Submit a run spec."""
         return engine.submit(path, json.loads(path.read_text())["token"])
@@ -979,6 +985,26 @@ class AirflowSuite:
         run = place.started("one.build", hour)[-1]["run"]
         return place.state("one", run) == "success"
 
+    def test_a_run_that_appears_after_the_runs_were_listed_is_run_again(
+        self, place: Place, desk: Desk
+    ) -> None:
+        hours = [place.fresh() for _ in range(3)]
+        wire = Wire()
+        engine = desk.engine(wire)
+        paths = [desk.spec("one.build", hour) for hour in hours]
+        desk.check(engine, paths)
+        wire.sent.clear()
+        assert desk.wait(engine, desk.submit(engine, paths[0])) is AttemptState.SUCCEEDED
+        place.start("one", hours[1], f"theirs-{uuid4().hex}")
+        until(lambda: place.started("one.build", hours[1]) and self._has_ended(place, hours[1]))
+        for path in paths[1:]:
+            assert desk.wait(engine, desk.submit(engine, path)) is AttemptState.SUCCEEDED
+        lines = [place.started("one.build", hour) for hour in hours]
+        assert [[line["try"] for line in tries] for tries in lines] == [[1], [1, 2], [1]]
+        assert [len({line["run"] for line in tries}) for tries in lines] == [1, 1, 1]
+        # One list for all three, and one read of the run that was not in it.
+        assert wire.sent.count("GET /api/v2/dags/one/dagRuns") == 2
+
     def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
         """Twenty runs at once, of a DAG that runs two: most of them wait in Airflow."""
         sent = self.requests_of(place, desk, "one.build")
@@ -991,7 +1017,10 @@ class AirflowSuite:
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         engine.listen(ended.put)
         hours = [place.fresh() for _ in range(20)]
-        left = {desk.submit(engine, desk.spec(job, hour)) for hour in hours}
+        paths = [desk.spec(job, hour) for hour in hours]
+        desk.check(engine, paths)
+        wire.sent.clear()
+        left = {desk.submit(engine, path) for path in paths}
         while left:
             handle = ended.get(timeout=120)
             if engine.poll(handle).state.is_final:

@@ -51,6 +51,13 @@ def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
+def _is_within(at: datetime | None, after: datetime | None, before: datetime | None) -> bool:
+    """Whether a moment lies between two, both included; without them any does, also none."""
+    if at is None:
+        return after is None and before is None
+    return (after is None or at >= after) and (before is None or at <= before)
+
+
 class FakeAirflow:
     """The state of one Airflow, and what requests do to it."""
 
@@ -160,17 +167,20 @@ class FakeAirflow:
         return [*DAGS[dag], "check"] if is_newer else DAGS[dag]
 
     def find(self, dag: str, query: dict[str, str]) -> Answer:
-        """Return the runs of a logical date, of a key and of some states, the newest first."""
-        at, states = _instant(query.get("logical_date_gte")), query.get("state", "").split(",")
+        """Return the runs of a span of logical dates, of a key and of some states, in order."""
+        after, before = (_instant(query.get(f"logical_date_{end}")) for end in ("gte", "lte"))
+        states = query.get("state", "").split(",")
         key = query.get("partition_key_prefix_pattern", "")
         found = [
             run
             for (owner, _), run in reversed(self.runs.items())
             if owner == dag
-            and (at is None or _instant(run["logical_date"]) == at)
+            and _is_within(_instant(run["logical_date"]), after, before)
             and (states == [""] or run["state"] in states)
             and (run["partition_key"] or "").startswith(key)
         ]
+        if query.get("order_by") == "logical_date":
+            found.sort(key=lambda run: run["logical_date"])
         begin = int(query.get("offset", 0))
         page = found[begin : begin + int(query.get("limit", 50))]
         return 200, {"dag_runs": page, "total_entries": len(found)}

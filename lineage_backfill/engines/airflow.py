@@ -61,6 +61,7 @@ _ROUNDS = 4  # reads of a run that others change meanwhile
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
 _SCHEDULED = 2.0  # seconds in which it usually has
 _OF_A_KEY = 100  # the newest runs of a key that are read
+_AHEAD = 100  # planned slices, and runs of them, that one list covers
 _CONFLICT = requests.codes.conflict
 
 
@@ -78,6 +79,7 @@ class _Attempt:
     skipped: tuple[str, ...] = ()  # tasks that its own wait for, skipped without a try
     is_cancelled: bool = False
     is_new: bool = True
+    is_first: bool = False  # no process has begun it before
     busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -147,6 +149,7 @@ class AirflowEngine(Engine):
         self._events: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
+        self._free: dict[str, dict[datetime, bool]] = {}
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
@@ -174,6 +177,7 @@ class AirflowEngine(Engine):
             if backfill := active_backfill(self._api, task.dag):
                 refuse_backfill(backfill)
         self._planned.clear()
+        self._free.clear()
         now = self._api.now()
         keyed = set[tuple[str, JobRef]]()
         for run in runs:
@@ -215,6 +219,7 @@ class AirflowEngine(Engine):
             self._listener(handle)
             return handle
         one = self._attempt(files)
+        one.is_first = files.claimed_by() is None
         files.claim({"engine": "airflow", "since": one.mark.since.isoformat()})
         self._begin(one)
         return handle
@@ -398,6 +403,8 @@ class AirflowEngine(Engine):
         wanted = one.slice
         found: list[Mapping[str, Any]] = []
         if wanted.logical_date is not None:
+            if one.is_first and self._is_free(one.task.dag, wanted.logical_date):
+                return found
             at = wanted.logical_date.isoformat()
             found = self._api.get(runs, {"logical_date_gte": at, "logical_date_lte": at})[
                 "dag_runs"
@@ -418,6 +425,30 @@ class AirflowEngine(Engine):
                     hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
                 )
         return found
+
+    def _is_free(self, dag: str, first: datetime) -> bool:
+        """Whether a list of the DAG's runs showed none of a planned slice; True only once.
+
+        The list serves the planned slices that follow, too. If a run is created meanwhile, Airflow
+        refuses a second one for its logical date.
+        """
+        free = self._free.setdefault(dag, {})
+        if first not in free:
+            planned = {of.logical_date for name, of in self._planned if name == dag}
+            dates = sorted(date for date in planned if date is not None and date >= first)
+            if first not in dates:
+                return False
+            ahead = dates[:_AHEAD]
+            query: dict[str, Any] = {"order_by": "logical_date", "limit": _AHEAD}
+            query["logical_date_gte"] = first.isoformat()
+            query["logical_date_lte"] = ahead[-1].isoformat()
+            answer = self._api.get(f"/dags/{segment(dag)}/dagRuns", query)
+            taken = [datetime.fromisoformat(run["logical_date"]) for run in answer["dag_runs"]]
+            last = taken[-1] if len(taken) < answer["total_entries"] else ahead[-1]
+            free |= {date: date not in taken for date in ahead if date <= last}
+        is_free = free.get(first, False)
+        free[first] = False
+        return is_free
 
     # The next step
 

@@ -28,5 +28,5 @@ class TestFakeAirflow(AirflowSuite):
         self, place: Place, desk: Desk
     ) -> None:
         sent = self.requests_of(place, desk, "three.b")
-        assert sent.total() <= 6 * 20, sent
+        assert sent.total() <= 5 * 20, sent
         assert sent["GET /api/v2/assets/events"] < 20
