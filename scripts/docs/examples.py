@@ -25,8 +25,8 @@ from lineage_backfill.cli.main import main
 CONSOLE = "```console\n"
 NOW = "2024-04-02T08:00:00+00:00"
 WIDTH = 90
-#: Where examples run, whatever TMPDIR is: how long a path is decides where a table breaks its lines.
-_SCRATCH = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108
+#: Where examples run, whatever TMPDIR is: tables break lines by the length of a path.
+_SCRATCH = Path("/tmp")  # noqa: S108
 _BLOCK = re.compile(
     r"(?:^File \*\*(?P<file>\S+)\*\*(?P<added>, added at its end)?:\n+)?"
     r"```(?P<language>\w+)\n(?P<body>.*?)```",
@@ -42,7 +42,10 @@ _CHANGING = (
 
 def refreshed(page: str, folder: Path) -> str:
     """Return the page with what its commands print now; `folder` holds the examples."""
-    with tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch, _settings():
+    with (
+        tempfile.TemporaryDirectory(dir=_SCRATCH if _SCRATCH.is_dir() else None) as scratch,
+        _settings(),
+    ):
         here = Path(scratch).resolve() / "shop"
         example = _EXAMPLE.search(page)
         if example:
