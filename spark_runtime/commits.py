@@ -106,7 +106,8 @@ def put_back(
     """Restore what these commits (oldest first) changed, and keep the rows of other writers.
 
     A restore that `mends` an earlier one is not mended itself. Raises UndoRefusedError with the
-    commit if others have changed the partitions since; nothing is then changed, or it is reverted.
+    commit if others have changed the partitions since; nothing is then changed, or it is reverted,
+    as it is if a partition does not get its number of rows back.
     Raises StaleAttemptError if the transaction was overtaken.
     """
     log = storage.log
@@ -126,33 +127,40 @@ def put_back(
             f"{undone[-1]} of {log.location} was not put back: another attempt has begun to",
             hint="Look at the table once that attempt has ended.",
         )
-    if ours is None or not ours.touched <= wanted:
+    if ours is None:
         raise VerificationError(
-            f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
+            f"{log.location} was not put back: no commit of it is in the log",
             hint="Look at its history, and report this.",
         )
     if not mends:
         verify_put_backs(storage, [ours], [])
-    elif (unseen := _unseen(log, ours, ours.metadata["seen"])) is not None:
+    elif problem := _problem(log, ours):
         raise left_standing(
-            VerificationError,
-            f"{ours} of {log.location} came over {unseen}, and is not taken back once more",
-            ours,
+            VerificationError, f"{problem.message}; it is not taken back once more", ours
         )
 
 
 def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
-    """Revert a restore that overwrote an unseen commit of another writer, and raise.
+    """Revert a restore that is not as planned, and raise UndoRefusedError.
 
-    Raises UndoRefusedError. Commits that restore nothing, or were reverted already, are skipped.
+    Commits that restore nothing, or were reverted already, are skipped.
     """
     gone = {commit.metadata.get("taken_back") for commit in everything}
     for ours in reversed(own):
-        seen = ours.metadata.get("seen")
-        if seen is not None and ours.version not in gone:
-            unseen = _unseen(storage.log, ours, seen)
-            if unseen is not None:
-                _leave(storage, ours, unseen)
+        if "seen" in ours.metadata and ours.version not in gone:
+            problem = _problem(storage.log, ours)
+            if problem is not None:
+                _leave(storage, ours, problem)
+
+
+def miscounted(ours: Commit, after: TableState) -> list[Values]:
+    """Return the partitions that do not have the number of rows that their commit recorded."""
+    counts = ((tuple(values), rows) for values, rows, _ in ours.metadata.get("partitions", ()))
+    return [
+        values
+        for values, rows in counts
+        if rows is not None and after.contents(values).rows not in (None, rows)
+    ]
 
 
 def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> RuntimeFailure:
@@ -166,16 +174,36 @@ def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> Run
     return error
 
 
-def _unseen(log: TableLog, ours: Commit, seen: int) -> Commit | None:
-    """Return a commit that changed what ours restored, after the version that ours had seen."""
-    between = log.commits(seen, ours.version - 1)
-    return next((one for one in between if one.changed(ours.touched)), None)
+def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
+    """Return what is wrong with a restore, None if nothing is.
+
+    Another writer's commit that it had not seen changed the same partitions, or they do not have
+    as many rows as before.
+    """
+    between = log.commits(ours.metadata["seen"], ours.version - 1)
+    unseen = next((one for one in between if one.changed(ours.touched)), None)
+    if unseen is not None:
+        return UndoRefusedError(
+            f"{unseen} of {log.location} changed the same partitions at the same time",
+            hint="Undo that one too, or leave both as they are.",
+        )
+    state = log.state(ours.version)
+    planned = {tuple(values) for values, *_ in ours.metadata.get("partitions", ())}
+    wrong = {*miscounted(ours, state), *(ours.touched - planned if planned else ())}
+    if wrong:
+        named = some(sorted(describe(state.columns, values) for values in wrong))
+        return UndoRefusedError(
+            f"{ours} of {log.location} does not have the rows of before in {named}",
+            hint="Compare these partitions with the version before the run, and report this.",
+        )
+    return None
 
 
-def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
+def _leave(storage: Storage, ours: Commit, problem: UndoRefusedError) -> NoReturn:
     log = storage.log
     names = {name: ours.metadata.get(name) for name in ("backfill_id", "run_id")}
-    metadata = {"schema_version": 1, **names, "taken_back": ours.version}
+    held = held_before(log, [ours])
+    metadata = {"schema_version": 1, **names, "taken_back": ours.version, "partitions": held}
     # Deterministic, so that it is reverted only once.
     what = json.dumps([ours.version, ours.metadata], sort_keys=True)
     identity = f"lineage-backfill/undo/{hashlib.sha256(what.encode()).hexdigest()[:32]}"
@@ -185,15 +213,12 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     except UndoRefusedError as error:
         raise left_standing(
             VerificationError,
-            f"{ours} of {log.location} came over {unseen}, and could not be taken back: "
-            f"{error.message}",
+            f"{problem.message}; {ours} could not be taken back: {error.message}",
             ours,
         ) from error
     raise UndoRefusedError(
-        f"{unseen} of {log.location} changed the same partitions at the same time; the "
-        "undoing was taken back",
-        hint="Undo that one too, or leave both as they are.",
-    )
+        f"{problem.message}; the undoing was taken back", hint=problem.hint
+    ) from problem
 
 
 def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool) -> Commit | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
-from spark_runtime.commits import foreign_change
+from spark_runtime.commits import foreign_change, miscounted
 from spark_runtime.scope import Scope
 from spark_runtime.state import Commit, Since, TableLog, TableState
 
@@ -17,10 +17,7 @@ def is_as_planned(
     the start of the run and the commit.
     """
     after = log.state(ours.version)
-    counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
-    is_whole = output.mode == "append" or all(
-        rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
-    )
+    is_whole = output.mode == "append" or not miscounted(ours, after)
     since = Since(ours.metadata["since"], ours.metadata.get("table_id"))
     is_alone = foreign_change(log, since, after, scope, run, until=ours.version - 1) is None
     return is_whole and is_alone and all(values in scope for values in ours.touched)

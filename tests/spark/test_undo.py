@@ -16,6 +16,7 @@ from spark_runtime.errors import (
     StaleAttemptError,
     TableError,
     UndoRefusedError,
+    VerificationError,
     WriteConflictError,
 )
 from spark_runtime.places import local_path
@@ -103,6 +104,27 @@ def test_a_change_that_slips_in_unseen_stays_and_so_does_what_was_to_be_undone(
         undo_runs(spark, tokens=["t-2"], location=delta.path)
     spark.sql(f"DELETE FROM delta.`{delta.path}` WHERE n = 9")
     assert delta.rows() == before
+
+
+@pytest.mark.parametrize("twice_wrong", [False, True])
+def test_an_undo_that_does_not_bring_all_rows_back_says_so(
+    spark: SparkSession, delta: Any, monkeypatch: pytest.MonkeyPatch, twice_wrong: bool
+) -> None:
+    def losing(frame: DataFrame, *rest: Any) -> None:
+        replace(frame.limit(0) if losses.pop() else frame, *rest)
+
+    before = delta.rows()
+    with monkeypatch.context() as patched:
+        patched.setattr("spark_runtime.delta.replace", losing)
+        losses = [twice_wrong, True]
+        kind = VerificationError if twice_wrong else UndoRefusedError
+        with pytest.raises(kind, match="the rows of before in day=d1, day=d2") as raised:
+            undo_runs(spark, tokens=["t-1", "t-2"], location=delta.path)
+    assert getattr(raised.value, "stands", False) is twice_wrong
+    assert (delta.rows() == before) is not twice_wrong
+    if not twice_wrong:
+        undo_runs(spark, tokens=["t-1", "t-2"], location=delta.path)
+        assert delta.rows() == [("d1", 0), ("d2", 0), ("d3", 0)]
 
 
 def test_an_undoing_that_was_taken_back_can_be_done_again(
