@@ -30,7 +30,7 @@ from spark_runtime.errors import (
 from spark_runtime.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.merge import HELD, NEW, Match
 from spark_runtime.places import local_path, place
-from spark_runtime.schema import no_rows
+from spark_runtime.schema import columns_of, no_rows
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, seconds, session_like, unsorted
 from spark_runtime.state import Commit, TableState, Transaction, is_numbered
@@ -197,7 +197,7 @@ class DeltaStorage:
             state = self.log.state()
             if state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 return
-            fields = StructType.fromJson(dict(state.schema)).fields
+            fields = columns_of(state.schema)
             given = StructType([field for field in fields if not is_numbered(field.metadata)])
             nothing = no_rows(self._spark, given)
             try:
@@ -365,7 +365,7 @@ def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
     names = {physical: name for name, physical in physical_names(then).items()}
     physical = physical_names(now)
     columns = []
-    for column in StructType.fromJson(dict(now.schema)):
+    for column in columns_of(now.schema):
         name = names.get(physical[column.name])
         value = F.lit(None) if name is None else F.col(quoted(name))
         # Delta itself matches nested fields by name.

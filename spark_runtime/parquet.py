@@ -26,7 +26,7 @@ from spark_runtime.parquetlog import (
     Record,
     list_partitions,
 )
-from spark_runtime.schema import no_rows
+from spark_runtime.schema import columns_of, no_rows
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication, Rows
 from spark_runtime.values import Pattern, Values
@@ -94,7 +94,7 @@ class ParquetStorage:
                         "this run is to read; a Parquet table keeps no old versions"
                     )
             recorded = now.state.schema
-            schema = StructType.fromJson(dict(recorded)) if recorded else None
+            schema = columns_of(recorded) if recorded else None
             folders = [
                 held for values, held in now.listing.items() if scope is None or values in scope
             ]

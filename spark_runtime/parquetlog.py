@@ -63,6 +63,8 @@ Listing = Mapping[Values, Folders]
 #: The folders whose files each folder of a partition is to hold.
 Sources = Mapping[Values, Mapping[str, Sequence[Path]]]
 
+#: The operations that write no rows.
+_CREATE, _FENCE = "CREATE", "FENCE"
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -225,8 +227,13 @@ class ParquetLog:
         return found
 
     def is_recorded(self) -> bool:
-        """Whether this library knows schema and partition columns of the table."""
-        return self.root.is_dir() and bool(self._load())
+        """Whether this library knows schema and partition columns of the table.
+
+        Those of a first write that was refused do not count: there is no table yet.
+        """
+        records = self._load() if self.root.is_dir() else []
+        is_written = any(one.operation not in (_CREATE, _FENCE) for one in records)
+        return is_written or (bool(records) and any(_visible(self.root)))
 
     def column_names(self) -> tuple[str, ...]:
         """Return the partition columns that the folders name."""
@@ -244,16 +251,25 @@ class ParquetLog:
                 for name in ("log", "staging"):
                     shutil.rmtree(self._path(name), ignore_errors=True)
             self.root.mkdir(exist_ok=True)
-            if not self._load():
+            records, metadata = self._load(), {}
+            if not records:
                 log, trash = self._path("log"), self._path("trash")
                 shutil.rmtree(trash, ignore_errors=True)  # of a log that is gone
                 log.mkdir(exist_ok=True)
                 trash.mkdir()
                 exchange(log, trash)  # fails here where it cannot be done
                 metadata = {"table_id": uuid.uuid4().hex}
-                created = Transaction(app_id="", version=0, metadata=metadata)
-                record = replace(self._begun("CREATE", created), schema=schema, columns=columns)
-                self._make(record, {}, {})
+            elif self.is_recorded() or not self._is_other(records[-1], schema, columns):
+                return
+            created = Transaction(app_id="", version=0, metadata=metadata)
+            record = replace(self._begun(_CREATE, created), schema=schema, columns=columns)
+            self._make(record, {}, {})
+
+    @staticmethod
+    def _is_other(known: Record, schema: Mapping[str, Any], columns: tuple[str, ...]) -> bool:
+        """Whether the table would be another one, whose log lies at the same place."""
+        is_same_place = bool(known.columns) == bool(columns)
+        return is_same_place and (known.schema, known.columns) != (schema, columns)
 
     def recover(self) -> None:
         """Take back a write whose process died in the middle of it."""
@@ -349,7 +365,7 @@ class ParquetLog:
         with self.exclusively():
             state = _state(*self._look(None), {})
             if state.transactions.get(transaction.app_id, -1) < transaction.version:
-                self._make(self._begun("FENCE", transaction), {}, {})
+                self._make(self._begun(_FENCE, transaction), {}, {})
 
     def undo(self, versions: Sequence[int], transaction: Transaction) -> None:
         """Put back what these versions replaced, in one step.

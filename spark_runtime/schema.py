@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,17 @@ from lineage_backfill.project.declarations import OnDrift
 from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import SchemaMismatchError
 from spark_runtime.state import IDENTITY, TableState, is_numbered
-from spark_runtime.values import CHAR_TYPE, quoted
+from spark_runtime.values import CHAR_TYPE, is_storable, quoted
 
 _GENERATED = "delta.generationExpression"
 
 #: The maximum number of digits of each integer type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+def columns_of(schema: Mapping[str, Any]) -> StructType:
+    """Return the columns of a schema in Spark's JSON; Spark's reader changes what it reads."""
+    return StructType.fromJson(deepcopy(dict(schema)))
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -76,7 +82,7 @@ class Fit:
 
 def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
     """Return how rows of this schema fit the table; raises SchemaMismatchError."""
-    table = StructType.fromJson(dict(state.schema))
+    table = columns_of(state.schema)
     ours = {field.name.lower(): field for field in schema}
     columns: list[_Column] = []
     problems = [] if len(ours) == len(schema) else ["a column occurs twice"]
@@ -91,7 +97,7 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
     new = [field for field in schema if field.name.lower() not in known]
     if on_drift == "fail":
         problems += [f"{field.name} is not in the table" for field in new]
-    problems += [f"{f.name} has no type" for f in new if "void" in f.dataType.simpleString()]
+    problems += [f"{f.name} has no type" for f in new if not is_storable(f.dataType.jsonValue())]
     if problems:
         raise SchemaMismatchError(
             f"the job's columns are not those of the table: {'; '.join(problems)}; "

@@ -16,7 +16,7 @@ from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import place
 from spark_runtime.state import TableState
 from spark_runtime.storage import Storage
-from spark_runtime.values import partition_columns, refuse_inexact
+from spark_runtime.values import is_storable, partition_columns, refuse_inexact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,10 +144,10 @@ def _check_storable(schema: StructType, output: OutputSpec) -> None:
 
     Raises SchemaMismatchError, or TableError if its partition columns cannot be keys.
     """
-    void = [field.name for field in schema if "void" in field.dataType.simpleString()]
-    if void:
+    untyped = [field.name for field in schema if not is_storable(field.dataType.jsonValue())]
+    if untyped:
         raise SchemaMismatchError(
-            f"column {void[0]!r} of {output.dataset} has no type", hint="Cast it in the job."
+            f"column {untyped[0]!r} of {output.dataset} has no type", hint="Cast it in the job."
         )
     names = [field.name for field in schema]
     lower = {name.lower() for name in names}

@@ -177,6 +177,20 @@ def unused(name: str, columns: Iterable[str]) -> str:
     return name
 
 
+def is_storable(kind: object) -> bool:
+    """Whether a type, as Spark writes it in JSON, has a file format: not `void`, nor no fields.
+
+    >>> is_storable("date"), is_storable("void"), is_storable({"type": "struct", "fields": []})
+    (True, False, False)
+    """
+    if not isinstance(kind, Mapping):
+        return kind != "void"
+    if kind["type"] == "struct":
+        return bool(kind["fields"]) and all(is_storable(field["type"]) for field in kind["fields"])
+    parts = (kind[name] for name in ("elementType", "keyType", "valueType") if name in kind)
+    return all(map(is_storable, parts))
+
+
 def logged(column: PartitionColumn, text: str | None) -> str | None:
     """Return a value of Delta's log in canonical form, with one form of NULL instead of three.
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -30,6 +31,7 @@ from spark_runtime.commits import (
     held_before,
     is_of,
     left_standing,
+    miscounted,
     put_back,
     refuse_foreign_change,
     refuse_stale,
@@ -40,6 +42,7 @@ from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
     RuntimeFailure,
+    SchemaMismatchError,
     StaleAttemptError,
     TableError,
     UndoRefusedError,
@@ -173,17 +176,18 @@ class _Write:
             version = self._publish(self._unchecked(), self.scope, None)
         else:
             with ExitStack() as kept:
-                with interpreted(self.spark, self._expected), self._naming_what_is_outside():
-                    rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
-                    after = self._held_after(rows)
-                    written = self._count(after)
-                self._check_scope(written)
-                replaced = self._replaced(written)
-                self._audit(after, written)
+                with self._translated():
+                    with interpreted(self.spark, self._expected):
+                        rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
+                        after = self._held_after(rows)
+                        written = self._count(after)
+                    self._check_scope(written)
+                    replaced = self._replaced(written)
+                    self._audit(after, written)
                 if not replaced:
                     return self._outcome(self.before, self.before)
                 version = self._publish(rows, replaced, written)
-        self._verify(version, written or {})
+        self._verify(version)
         before = replace(self.before, version=version - 1)
         return self._outcome(before, self._counted(self.log.state(version)))
 
@@ -388,22 +392,29 @@ class _Write:
             transaction=self._transaction(replaced, written),
             recheck=recheck,
         )
-        with self._naming_what_is_outside():
+        with self._translated():
             return self.storage.publish(rows, publication)
 
     @contextmanager
-    def _naming_what_is_outside(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
+        """Raise errors of Spark about rows that are outside, or do not fit, as ours."""
         try:
             yield
         except Exception as error:
             _, found, rest = str(error).partition(_OUTSIDE)
-            if not found:
+            if found:
+                texts, _ = json.JSONDecoder().raw_decode(rest)
+                values = tuple(
+                    column.found(text) for column, text in zip(self.columns, texts, strict=True)
+                )
+                raise self._unexpected("rows", [values]) from error
+            if not isinstance(error, AnalysisException):
                 raise
-            texts, _ = json.JSONDecoder().raw_decode(rest)
-            values = tuple(
-                column.found(text) for column, text in zip(self.columns, texts, strict=True)
-            )
-            raise self._unexpected("rows", [values]) from error
+            raise SchemaMismatchError(
+                f"the rows for {self.output.dataset} cannot be checked or written: "
+                f"{str(error).strip().splitlines()[0].rstrip(';')}; nothing was written",
+                hint="Correct the columns in the job, or the names in its checks.",
+            ) from error
 
     def _transaction(self, replaced: Scope, written: Mapping[Values, Rows] | None) -> Transaction:
         def recorded(values: Values) -> list[object]:
@@ -438,7 +449,7 @@ class _Write:
 
     # After the write.
 
-    def _verify(self, version: int, written: Mapping[Values, Rows]) -> None:
+    def _verify(self, version: int) -> None:
         (ours,) = self.log.commits(version - 1, version)
         after = self.log.state(version)
         try:
@@ -447,11 +458,7 @@ class _Write:
         except WriteConflictError as error:
             self._refuse(ours, error)
         outside = [values for values in ours.touched if values not in self.scope]
-        wrong = [
-            values
-            for values, part in written.items()
-            if not self._adds and after.contents(values).rows not in (None, part.count)
-        ]
+        wrong = [] if self._adds else miscounted(ours, after)
         if outside:
             self._refuse(
                 ours,

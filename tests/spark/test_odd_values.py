@@ -11,9 +11,11 @@ import pytest
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import Target
 from spark_runtime.changes import changes
-from spark_runtime.checks import WriteOptions
+from spark_runtime.checks import WriteOptions, not_null, unique
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError, UnexpectedPartitionError
+from spark_runtime.fingerprint import SETTING
+from spark_runtime.session import settings
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -172,6 +174,65 @@ def test_a_first_write_of_a_name_that_delta_forbids_says_what_to_do(
         made.write(spark.sql("SELECT 'x' AS p, 1 AS `a b`"), ["x"])
     assert "columnMapping" in (raised.value.hint or "")
     assert not Path(made.path, "_delta_log").exists()
+
+
+#: What no file of either format can hold, and what only Parquet can.
+NOT_STORABLE = {
+    "named_struct('a', 1, 'A', 2)": ("delta", "parquet"),
+    "make_interval(1, 2, 3)": ("delta", "parquet"),
+    "array(NULL)": ("delta", "parquet"),
+    "map('a', named_struct('b', NULL))": ("delta", "parquet"),
+    "INTERVAL 1 DAY": ("delta",),
+    "named_struct('a', INTERVAL 1 YEAR)": ("delta",),
+    "'a' COLLATE UTF8_LCASE": ("delta",),
+}
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("fingerprints", ["true", "false"])
+def test_a_first_write_that_is_refused_leaves_no_table_and_says_what_to_do(
+    spark: SparkSession, table: Callable[..., Any], kind: str, fingerprints: str
+) -> None:
+    made = table("p", kind=kind)
+    with settings(spark, {SETTING: fingerprints}):
+        for column in (one for one, kinds in NOT_STORABLE.items() if kind in kinds):
+            with pytest.raises(SchemaMismatchError) as raised:
+                made.write(spark.sql(f"SELECT 'x' AS p, {column} AS v"), ["x"])
+            assert raised.value.hint
+            assert made.version is None, column
+        with pytest.raises(SchemaMismatchError, match="partition columns"):
+            made.write(spark.sql("SELECT 'x' AS p"), ["x"])
+        with pytest.raises(SchemaMismatchError, match="no type"):
+            made.write(spark.createDataFrame([("x", ())], "p STRING, v STRUCT<>"), ["x"])
+        with pytest.raises(UnexpectedPartitionError):
+            made.write(spark.sql("SELECT 'y' AS p, 1 AS v"), ["x"])
+        assert made.version is None
+        # No column of those refused counts.
+        right = spark.sql(
+            "SELECT 'x' AS p, named_struct('avoided', 1L) AS v, DATE'2024-01-01' AS d"
+        )
+        result = made.write(right, ["x"], attempt=2)
+    assert [part.rows for part in result.partitions] == [1]
+    assert made.rows() == sorted(tuple(row) for row in right.collect())
+
+
+def test_parquet_holds_what_delta_does_not(spark: SparkSession, table: Callable[..., Any]) -> None:
+    only = [one for one, kinds in NOT_STORABLE.items() if "parquet" not in kinds]
+    for number, column in enumerate(only):
+        made = table("p", kind="parquet", name=f"t{number}")
+        made.write(spark.sql(f"SELECT 'x' AS p, {column} AS v"), ["x"])
+        assert made.state().contents(("x",)).rows == 1
+
+
+def test_a_check_of_a_column_that_is_not_there_says_what_to_do(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("p")
+    frame = spark.sql("SELECT 'x' AS p, 1 AS amount")
+    for check in (unique("amonut"), not_null("amonut")):
+        with pytest.raises(SchemaMismatchError, match=r"amonut.*nothing was written") as raised:
+            made.write(frame, ["x"], WriteOptions(checks=[check]))
+        assert raised.value.hint
 
 
 def named(spark: SparkSession, table: Callable[..., Any], name: str) -> Any:

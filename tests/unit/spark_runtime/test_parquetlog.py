@@ -247,6 +247,23 @@ def test_a_log_of_another_version_is_refused(log: ParquetLog) -> None:
     assert FOLDER in str(raised.value.hint)
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_columns_of_a_refused_first_write_do_not_count(tmp_path: Path, fenced: bool) -> None:
+    refused = ParquetLog(str(tmp_path / "t"))
+    refused.create({"type": "struct", "fields": []}, ("month",))
+    if fenced:  # by a second attempt, which was refused as well
+        refused.fence(transaction("fence", "run", version=5))
+    made = ParquetLog(str(tmp_path / "t"))
+    assert (made.latest_version(), made.is_recorded()) == (None, False)
+    made.create(SCHEMA, ("day",))
+    assert [column.name for column in made.state().columns] == ["day"]
+    publish(made, "new", "d1", scope="d1")
+    version = made.latest_version()
+    made.create({"type": "struct", "fields": []}, ("day",))
+    assert (made.latest_version(), made.state().schema) == (version, SCHEMA)
+    assert made.state().transactions.get("run") == (5 if fenced else None)
+
+
 def test_a_table_without_partitions_has_its_log_beside_it(tmp_path: Path) -> None:
     made = ParquetLog(str(tmp_path / "t"))
     made.create(SCHEMA, ())
@@ -256,7 +273,7 @@ def test_a_table_without_partitions_has_its_log_beside_it(tmp_path: Path) -> Non
     again = ParquetLog(str(tmp_path / "t"))
     assert not again.is_recorded()
     again.create(SCHEMA, ())
-    assert again.latest_version() == 0
+    assert again.state().version == 0
     publish(again, "new", "all", scope="all")
     assert {one.name for one in made.root.iterdir()} == {"_SUCCESS", "new.parquet"}
 
