@@ -153,4 +153,4 @@ def _changes(one: Document, names: Names) -> Iterator[str]:
     else:
         yield from (f"column {safe(name)}" for name in columns["added"])
         yield from (f"no column {safe(name)}" for name in columns["removed"])
-    yield from (f"another {name.replace('_', ' ')}" for name in one["said"])
+    yield from (f"{name.replace('_', ' ')} changed" for name in one["said"])
