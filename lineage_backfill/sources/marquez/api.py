@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from urllib.parse import quote
 
@@ -28,8 +28,10 @@ _LIST_PAGE = 100
 #: With more unreadable rows than this, the server itself is broken.
 _MAX_UNREADABLE = 20
 _SHOWN = 8
-#: How many pairs of answers may differ, as they do while events arrive.
+#: How many times answers may differ, as they do while events arrive.
 _TRIES = 3
+#: How many more answers have to agree with two, after as many contradictions.
+_MOST_DOUBTS = 2
 #: Characters that Marquez replaces by "_" in the namespace of a job.
 _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 
@@ -41,6 +43,7 @@ class Api:
         self._client = client
         self._unfamiliar: set[str] = set()
         self._is_closed = False
+        self._doubts = 0
         self.warnings: list[str] = []
 
     def close(self) -> None:
@@ -50,16 +53,19 @@ class Api:
     def get(self, path: str, **query: str) -> Any:
         """Return the answer that two requests agree on; the segments of `path` are percent-encoded.
 
-        Raises LineageError if they keep differing.
+        More have to agree once answers of this server have differed. Raises LineageError if they
+        keep differing.
         """
         with ThreadPoolExecutor(1) as pool:
             for _ in range(_TRIES):
                 other = pool.submit(self._said, path, query)
                 one = self._said(path, query)
-                if _is_same(one, other.result()):
+                more = (self._said(path, query) for _ in range(self._doubts))
+                if all(_is_same(one, answer) for answer in chain([other.result()], more)):
                     if isinstance(one, HTTPStatusError):
                         raise one
                     return one
+                self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
         raise LineageError(f"{path}: the server's answer differs each time", hint=AGAIN)
 
     def get_list(

@@ -280,6 +280,26 @@ def test_answers_that_differ_each_time_are_refused() -> None:
         read(made, view="graph")
 
 
+def test_a_server_that_contradicts_itself_is_asked_more_often() -> None:
+    declared = [event(n, inputs=[dataset("d0")]) for n in (1, 2, 3)]
+    made = FakeMarquez([{k: e[k] for k in e.keys() - {"run", "eventType"}} for e in declared])
+    expected = graph(read(made, view="graph"))
+    wrong = {"namespaces/n/jobs/j1": 1, "namespaces/n/jobs/j2": 2, "namespaces/n/jobs/j3": 2}
+
+    def without_inputs(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if not wrong.get(path):
+            return None
+        wrong[path] -= 1
+        left = wrong.pop(path)
+        status, body = made.answer(path, query)
+        wrong[path] = left
+        return status, body | {"inputs": []}
+
+    made.before_answer = without_inputs
+    assert graph(read(made, view="graph")) == expected
+    assert not any(wrong.values())
+
+
 def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
     made = FakeMarquez([event(n) for n in range(3)])
 
