@@ -6,17 +6,24 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_UNIT: Final = r"(hour|day|week|month|quarter|year)s?"
+_UNIT: Final = r"(?:hour|day|week|month|quarter|year)s?"
+#: An argument of a function, with calls in calls.
+_ARGUMENT: Final = r"(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*"
 _SPANS: Final = re.compile(
     rf"""
-    \b(?P<rows>\d{{1,4}})\s+preceding\b
-    |\binterval\s*'?\s*(?P<interval>\d{{1,4}})\s*'?\s*{_UNIT}\b\s*'?
-    |\bdate_sub\s*\([^(),]*,\s*(?P<sub>\d{{1,4}})\s*\)
-    |\bdate_add\s*\([^(),]*,\s*-\s*(?P<add>\d{{1,4}})\s*\)
-    |\b(?:dateadd|date_add|timestampadd)\s*\(\s*'?{_UNIT}'?\s*,\s*-\s*(?P<part>\d{{1,4}})\s*,
+    \b\d{{1,4}}\s+preceding\b
+    |\binterval\s*'?\s*-?\d{{1,4}}\s*'?\s*{_UNIT}\b\s*'?
+    |'\d{{1,4}}\s+{_UNIT}'\s*(?:::|as)\s*interval\b
+    |\bmake_interval\s*\(\s*{_UNIT}\s*=>\s*\d{{1,4}}\b
+    |\bdate_sub\s*\({_ARGUMENT},\s*\d{{1,4}}\s*\)
+    |\b(?:date_add|add_months)\s*\({_ARGUMENT},\s*-\s*\d{{1,4}}\s*\)
+    |\b(?:dateadd|date_add|timestampadd)\s*\(\s*'?{_UNIT}'?\s*,\s*-\s*\d{{1,4}}\s*,
+    |\b(?:current_date|today|curdate)\b(?:\s*\(\s*\))?\s*-\s*\d{{1,4}}\b(?!\s*[*/])
+    |\blag\s*\({_ARGUMENT}(?:,\s*\d{{1,4}}\b)?
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_NUMBER: Final = re.compile(r"(?<![\w.])\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +42,8 @@ def sql_spans(query: str) -> tuple[SqlSpan, ...]:
     """
     found = {}
     for match in _SPANS.finditer(query):
-        length = next(
-            int(found) for found in match.group("rows", "interval", "sub", "add", "part") if found
-        )
-        text = " ".join(match[0].rstrip(",' ").split())
+        text = " ".join(match[0].rstrip(", ").split())
+        length = int((_NUMBER.findall(text) or ["1"])[-1])  # `lag` reads the row before
         if length:
             found[text] = SqlSpan(text=text, length=length)
     return tuple(sorted(found.values(), key=lambda one: (-one.length, one.text)))
