@@ -27,8 +27,9 @@ from spark_runtime.spec import write_atomically
 
 #: Seconds that a run waits at its end for its events to be sent.
 GRACE = 0.5
-#: Seconds to connect, and to wait for an answer.
+#: Seconds to connect, and to wait for an answer: in a run, and where nothing else waits.
 TIMEOUT = (0.5, 2.0)
+PATIENCE = (5.0, 30.0)
 #: Seconds without attempts after a failed one.
 PAUSE = 30.0
 #: The first of these variables that is set holds the API key; it is never stored in files.
@@ -90,11 +91,11 @@ def replay(folder: Path, url: str) -> Sent:
     """
     sent = Sent()
     for file in sorted(folder.glob("*.ndjson")):
-        sent += deliver(file, url)
+        sent += deliver(file, url, PATIENCE)
     return sent
 
 
-def deliver(file: Path, url: str) -> Sent:
+def deliver(file: Path, url: str, timeout: tuple[float, float]) -> Sent:
     """Send the missing events of one file to an address, in order; raises EndpointError."""
     url = url.rstrip("/")
     with _alone(file), file.open("rb") as stream:
@@ -105,9 +106,9 @@ def deliver(file: Path, url: str) -> Sent:
         for line in stream:
             if not line.endswith(b"\n"):
                 break  # a process is writing it now
-            if told.get(_DOUBTED + url) == done and _has_taken(url, line):
+            if told.get(_DOUBTED + url) == done and _has_taken(url, line, timeout):
                 before += 1
-            elif _post_marked(file, told, url, line, done):
+            elif _post_marked(file, told, url, line, timeout):
                 now += 1
             else:
                 refused += 1
@@ -117,11 +118,13 @@ def deliver(file: Path, url: str) -> Sent:
         return Sent(now, refused, before)
 
 
-def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, done: int) -> bool:
+def _post_marked(
+    file: Path, told: dict[str, int], url: str, line: bytes, timeout: tuple[float, float]
+) -> bool:
     """Send one event; it is marked as without an answer until one arrives."""
-    write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: done}))
+    write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: told.get(url, 0)}))
     try:
-        return _post(url, line)
+        return _post(url, line, timeout)
     except _AnsweredError:
         told.pop(_DOUBTED + url, None)
         write_atomically(_mark(file), json.dumps(told))
@@ -154,7 +157,7 @@ class Sender:
                 asked = self._asked
             if time.monotonic() >= self._quiet_until:
                 try:
-                    deliver(self._file, self._url)
+                    deliver(self._file, self._url, TIMEOUT)
                 except (RuntimeFailure, OSError) as error:
                     self._quiet_until = time.monotonic() + PAUSE
                     _log.warning("lineage waits in %s: %s", self._file, error)
@@ -163,7 +166,7 @@ class Sender:
                 self._wanted.notify_all()
 
 
-def _post(url: str, line: bytes) -> bool:
+def _post(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
     """Send one event; return False if it is refused for good. Raises EndpointError."""
     import requests
 
@@ -172,11 +175,11 @@ def _post(url: str, line: bytes) -> bool:
     try:
         # Marquez fails once where two events name a new dataset at the same moment.
         for _ in range(2):
-            answer = requests.post(address, data=line, headers=headers, timeout=TIMEOUT)
+            answer = requests.post(address, data=line, headers=headers, timeout=timeout)
             if answer.status_code < 500:
                 break
     except requests.RequestException as error:
-        raise EndpointError(f"{address} cannot be reached: {type(error).__name__}") from error
+        raise _unanswered(address, error, timeout) from error
     if answer.status_code in _REFUSALS:
         _log.warning("%s refused a lineage event: %s", address, answer.text[:200])
         return False
@@ -185,7 +188,7 @@ def _post(url: str, line: bytes) -> bool:
     return True
 
 
-def _has_taken(url: str, line: bytes) -> bool:
+def _has_taken(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
     """Return whether Marquez shows an event; False if unknown.
 
     Raises EndpointError if there is no answer.
@@ -201,15 +204,23 @@ def _has_taken(url: str, line: bytes) -> bool:
             "limit": _LOOKED_AT,
         }
         address = url + "/api/v1/events/lineage"
-        answer = requests.get(address, query, headers=_key(), timeout=TIMEOUT)
+        answer = requests.get(address, query, headers=_key(), timeout=timeout)
         shown = answer.json()["events"] if answer.ok else []
         return any(_is_same(event, one, when) for one in shown)
     except requests.JSONDecodeError:
         return False
     except requests.RequestException as error:
-        raise EndpointError(f"{url} cannot be reached: {type(error).__name__}") from error
+        raise _unanswered(url, error, timeout) from error
     except (ValueError, LookupError, TypeError):  # not Marquez's form of events or times
         return False
+
+
+def _unanswered(address: str, error: Exception, timeout: tuple[float, float]) -> EndpointError:
+    import requests
+
+    if isinstance(error, requests.ReadTimeout):
+        return EndpointError(f"{address} took longer than {timeout[1]:g} s")
+    return EndpointError(f"{address} cannot be reached: {type(error).__name__}")
 
 
 def _is_same(event: Any, shown: Any, when: datetime) -> bool:

@@ -257,14 +257,14 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     emit(parse_spec(document))
     if ends == "late":
         monkeypatch.setattr(Receiver, "late", 0.6)
-        monkeypatch.setattr(outbox, "TIMEOUT", (0.5, 0.2))
-        with pytest.raises(EndpointError, match="cannot be reached"):
+        monkeypatch.setattr(outbox, "PATIENCE", (0.5, 0.2))
+        with pytest.raises(EndpointError, match=r"took longer than 0\.2 s"):
             replay(folder, endpoint)
     else:  # a driver that ends while its thread waits for the answer
         post = outbox._post
 
-        def killed(url: str, line: bytes) -> bool:
-            post(url, line)
+        def killed(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
+            post(url, line, timeout)
             raise SystemExit
 
         monkeypatch.setattr(outbox, "_post", killed)
@@ -278,6 +278,16 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     replay(folder, endpoint)
     assert kinds() == arrived
     assert replay(folder, endpoint) == Sent(before=2)
+
+
+def test_a_server_too_slow_for_a_run_gets_all_events_at_once_later(
+    document: dict[str, Any], endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit(parse_spec(document))
+    monkeypatch.setattr(Receiver, "late", 0.4)
+    monkeypatch.setattr(outbox, "TIMEOUT", (0.5, 0.2))
+    assert replay(Path(document["lineage"]["outbox"]), endpoint) == Sent(now=2)
+    assert kinds() == ["START", "COMPLETE"]
 
 
 def test_an_event_that_is_being_written_is_left_for_later(
