@@ -43,8 +43,7 @@ class Scenario:
         self.plan = world.plan(days, per_key)
         self.tables = tables or world.FileTables(folder, days)
         self.hooks: Sequence[NotifyDeclaration] = ()
-        self.kills = 0
-        self.workers_killed = 0
+        self.executors_killed = 0
         self.tables.make()
         self.before = self.tables.stamps()
 
@@ -54,6 +53,20 @@ class Scenario:
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "id").read_text()
         return None
+
+    @property
+    def kills(self) -> int:
+        """How many executors and workers were killed."""
+        return self.executors_killed + self.workers_killed
+
+    @property
+    def workers_killed(self) -> int:
+        """How many workers were killed; they may outlive the executor that started them."""
+        return self._killed.stat().st_size if self._killed.exists() else 0
+
+    @property
+    def _killed(self) -> Path:
+        return self.folder / "workers-killed"
 
     def start(
         self,
@@ -73,7 +86,6 @@ class Scenario:
             worker_kills=worker_kills,
             hooks=self.hooks,
         )
-        self._worker_kills = worker_kills
         process: ForkServerProcess = server().Process(target=drive, args=(asked,))
         process.start()
         return process
@@ -84,9 +96,7 @@ class Scenario:
         if process.exitcode is None:
             process.kill()
             raise TimeoutError(f"it hangs:\n{self.log()}")
-        workers = sum(self._reached(step) >= number for step, number in self._worker_kills)
-        self.kills += workers + (process.exitcode == -signal.SIGKILL)
-        self.workers_killed += workers
+        self.executors_killed += process.exitcode == -signal.SIGKILL
         return process.exitcode
 
     def run(
@@ -125,8 +135,8 @@ class Scenario:
                 if pid is None:  # a warm application
                     pid = json.loads(Path(claim["application"], "process.json").read_text())["pid"]
                 os.killpg(pid, signal.SIGKILL)
-                self.kills += 1
-                self.workers_killed += 1
+                with self._killed.open("a") as file:
+                    file.write(".")
                 return True
         return False
 
@@ -141,10 +151,6 @@ class Scenario:
         """What the drives and the runs have said."""
         paths = [self.folder / "driver.log", *self.folder.glob("state/backfills/*/runs/*.log.txt")]
         return "".join(path.read_text() for path in paths if path.exists())
-
-    def _reached(self, step: str) -> int:
-        path = self.folder / f"reached {step}"
-        return path.stat().st_size if path.exists() else 0
 
 
 def disturb_at_random(
