@@ -131,9 +131,10 @@ class Scenario:
             attempt = AttemptFiles(path.with_name(path.name.replace("claim", "spec")))
             claim = attempt.claimed_by()
             if claim is not None and attempt.outcome() is None and attempt.life_sign():
-                pid = claim.get("pid")
-                if pid is None:  # a warm application
-                    pid = json.loads(Path(claim["application"], "process.json").read_text())["pid"]
+                if "application" in claim:  # a warm one
+                    claim = json.loads(Path(claim["application"], "process.json").read_text())
+                if (pid := claim.get("pid")) is None:
+                    continue  # it is just being started
                 os.killpg(pid, signal.SIGKILL)
                 with self._killed.open("a") as file:
                     file.write(".")
