@@ -20,6 +20,7 @@ if not __package__:
 from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.locations import is_remote
+from lineage_backfill.runspec.strict_json import read_parameters
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.application import serve_folder
 from spark_runtime.arguments import add_arguments, read_request
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         project = str(Path(options.project).resolve())
         # A warm application uses the code it was sent, even if the project's changes.
         sys.path.insert(len(sys.path) if options.command == "application" else 0, project)
-        conf = dict(_pair(text, "--conf") for text in options.conf)
+        conf = dict(_setting(text) for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
         if look := _looks(conf).get(options.command):
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="parameter for the job",
+        help="parameter for the job; the value is JSON, or else a string",
     )
     single.add_argument("--result", metavar="FILE", help="where to write the result file")
     single.add_argument(
@@ -202,7 +203,7 @@ def _scheduled(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, st
         calendar=job.calendar,
         batch=job.batch,
     )
-    parameters = dict(_pair(text, "--parameter") for text in options.parameter)
+    parameters = read_parameters(options.parameter)
     wanted = read_request(options, parameters=parameters, result_path=options.result)
     specs = run_specs(declared, project, wanted, datetime.now(UTC), batch=job.batch)
     return specs, dict(project.spark)
@@ -294,10 +295,10 @@ def _wrong(error: BackfillError) -> dict[str, Any]:
     return {"error": {"message": error.message, "hint": error.hint}}
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        raise SpecError(f"{option} {text}: NAME=VALUE is expected")
+        raise SpecError(f"--conf {text}: NAME=VALUE is expected")
     return name, value
 
 

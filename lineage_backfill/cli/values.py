@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import read_length
 from lineage_backfill.redaction import remember, secrets_of
+from lineage_backfill.runspec import strict_json
 
 
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
@@ -24,18 +24,8 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
 
 
 def read_parameters(given: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of NAME=VALUE: JSON, or else strings; raises UsageError."""
-    parameters: dict[str, Any] = {}
-    for number, one in enumerate(given, 1):
-        name, equals, value = one.partition("=")
-        if not (name and equals):
-            raise UsageError(
-                f"--parameter number {number} has no name or no `=`", hint="Write it as NAME=VALUE."
-            )
-        try:
-            parameters[name] = json.loads(value)
-        except ValueError:
-            parameters[name] = value
+    """Return the parameters of NAME=VALUE, their secrets hidden from now on; raises UsageError."""
+    parameters = strict_json.read_parameters(given)
     remember(secrets_of(parameters))
     return parameters
 

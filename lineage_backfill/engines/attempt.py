@@ -18,6 +18,7 @@ from lineage_backfill.errors import EngineError, SpecError
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
+from lineage_backfill.runspec.strict_json import finite, refuse_constant
 
 _log = logging.getLogger(__name__)
 _LONG = 4_000_000  # bytes of a file that is not packed
@@ -166,7 +167,9 @@ class AttemptFiles:
         try:
             spec = self.spec()
             place = spec["result_path"]
-            result = json.loads(self.read(Path(place)), parse_constant=_refuse, parse_float=_finite)
+            result = json.loads(
+                self.read(Path(place)), parse_constant=refuse_constant, parse_float=finite
+            )
             if result["token"] != spec["token"]:
                 return None
             check_result(result)
@@ -244,15 +247,6 @@ def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
     with path.open("rb") as file:
         file.seek(begin)
         return file.read() if end is None else file.read(max(0, end - begin))
-
-
-def _refuse(constant: str) -> float:
-    """Refuse values that only Python accepts as JSON, as databases do not."""
-    raise ValueError(f"{constant} is not a JSON value")
-
-
-def _finite(text: str) -> float:
-    return float(text) if abs(float(text)) < float("inf") else _refuse(text)
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
 from lineage_backfill.redaction import redacted
+from lineage_backfill.runspec import strict_json
 
 #: A document, or its members one by one; an iterator as a value is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -138,7 +139,9 @@ def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text, object_hook=hook, object_pairs_hook=_unique if unique else None)
+        return json.loads(
+            text, object_hook=hook, object_pairs_hook=strict_json.unique if unique else None
+        )
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", hint="Check the path."
@@ -147,12 +150,3 @@ def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
         raise UsageError(f"{path} is not JSON: {error}", hint="Name a JSON file.") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None
-
-
-def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in members:
-        if name in found:
-            raise UsageError(f"{name!r} occurs twice in one object", hint="Keep one of the two.")
-        found[name] = value
-    return found

@@ -19,7 +19,7 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.requests import NameLookup, read_request
-from lineage_backfill.cli.values import read_duration, read_instant
+from lineage_backfill.cli.values import read_duration, read_instant, read_parameters
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -237,3 +237,39 @@ def test_durations() -> None:
     for text in ("90", "-1s", "soon"):
         with pytest.raises(UsageError):
             read_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("[1, 2]", [1, 2]),
+        ('"3"', "3"),
+        ("", ""),
+        ("a=b", "a=b"),
+        ("NaN", "NaN"),  # only Python's JSON has it: no database takes the run spec
+        ("[-Infinity]", "[-Infinity]"),
+        ("1e999", "1e999"),
+    ],
+)
+def test_a_parameter_is_json_that_every_program_reads_or_else_a_string(
+    text: str, value: Any
+) -> None:
+    assert read_parameters([f"x={text}"]) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["x=1", "y=1", "x=2"], "--parameter x is given twice"),
+        (["x=1", "x=1"], "--parameter x is given twice"),
+        (['x={"a": 1, "a": 2}'], "--parameter x cannot be used: 'a' occurs twice"),
+        (['x=[{"b": {"a": 1, "a": 1}}]'], "--parameter x cannot be used: 'a' occurs twice"),
+        (["x=" + "[" * 100_000], "--parameter x cannot be used: maximum recursion"),
+        (["=1"], "--parameter number 1 has no name"),
+        (["y=1", "x"], "--parameter number 2 has no name"),
+    ],
+)
+def test_a_parameter_that_could_mean_two_things_is_refused(given: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        read_parameters(given)
