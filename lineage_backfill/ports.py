@@ -666,7 +666,10 @@ class RunStore(Protocol):
         """Leave a request for the executor of the backfill; None withdraws it."""
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
-        """Mark a backfill as deleted; raises ConflictError while an executor drives it."""
+        """Mark a backfill as deleted; raises ConflictError while an executor drives it.
+
+        An undo that has begun no run no longer counts for the backfill that it was to undo.
+        """
 
     def prune(self, backfill_id: str, *, now: datetime) -> None:
         """Remove the record of a backfill, except its traces and its id.

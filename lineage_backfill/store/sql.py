@@ -465,6 +465,10 @@ class SqlRunStore(RunStore):
         with self._write() as connection:
             _lease(connection, backfill_id, now)
             _change(connection, backfill_id, {"deleted": True, "updated_at": now})
+            begun = sa.select(runs).where(runs.c.backfill_id == backfill_id, runs.c.attempt > 0)
+            if not connection.execute(begun.limit(1)).all():  # it has undone nothing
+                undone = sa.update(backfills).where(backfills.c.undone_by == backfill_id)
+                connection.execute(undone.values(undone_by=None))
             _log(connection, backfill_id, now, "deleted", {})
 
     def prune(self, backfill_id: str, *, now: datetime) -> None:

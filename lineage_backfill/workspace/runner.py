@@ -16,9 +16,11 @@ from threading import Event, Thread
 from typing import cast
 
 from lineage_backfill.errors import (
+    BackfillError,
     ConflictError,
     EngineError,
     PrunedError,
+    ServiceUnreachableError,
     UnknownNameError,
     UsageError,
 )
@@ -105,12 +107,7 @@ class Runner:
             self._workspace.open_store(create=True) as store,
             self._executor([plan], store, must_open=submission.scheduled_for is None) as executor,
         ):
-            backfill = self._submit(executor, plan, submission)
-            try:
-                return self._drive(executor, executor.drive, backfill)
-            except ConflictError:
-                _forget(store, backfill)
-                raise
+            return self._begin(executor, store, self._submit(executor, plan, submission))
 
     def submit(
         self, plan: Plan, submission: Submission | None = None, *, waits: bool = False
@@ -240,8 +237,7 @@ class Runner:
                     settings=self._owned(Settings()),
                 )
                 with self._executor([plan], store, undo_of=record.id, must_open=True) as executor:
-                    undo_id = executor.start(plan, undo)
-                    return self._drive(executor, executor.drive, undo_id)
+                    return self._begin(executor, store, executor.start(plan, undo))
             undoing = store.backfill(record.undone_by)
         if undoing.state is BackfillState.SUCCEEDED:
             return BackfillOutcome(id=undoing.id, state=undoing.state)
@@ -275,6 +271,15 @@ class Runner:
             ) as executor:
                 outcome = self._drive(executor, partial(verb, executor), record.id)
         return replace(outcome, had_succeeded=record.state is BackfillState.SUCCEEDED)
+
+    def _begin(self, executor: Executor, store: RunStore, backfill: str) -> BackfillOutcome:
+        """Drive a new backfill, and delete it where it is refused before its first run."""
+        try:
+            return self._drive(executor, executor.drive, backfill)
+        except BackfillError as error:
+            if error.exit_code != ServiceUnreachableError.exit_code:  # `resume` begins it later
+                _forget(store, backfill)
+            raise
 
     def _drive(
         self, executor: Executor, verb: Callable[[str], BackfillState], backfill_id: str

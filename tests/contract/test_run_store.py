@@ -378,6 +378,21 @@ def test_a_driven_backfill_is_not_deleted(store: RunStore) -> None:
     store.delete("b-1", now=NOW)
 
 
+def test_a_deleted_undo_counts_only_if_a_run_of_it_began(store: RunStore) -> None:
+    store.release(create(store))
+    runs = [planned_run("r0")]
+    store.create(backfill_record("b-2", undo_of="b-1"), PLAN, runs)
+    assert store.backfill("b-1").undone_by == "b-2"
+    store.delete("b-2", now=NOW)
+    assert store.backfill("b-1").undone_by is None
+    store.create(backfill_record("b-3", undo_of="b-1"), PLAN, runs)
+    lease = lease_of(store, "b-3")
+    store.record(lease, [submitted()], now=NOW)
+    store.release(lease)
+    store.delete("b-3", now=NOW)
+    assert store.backfill("b-1").undone_by == "b-3"
+
+
 def test_a_control_request_reaches_the_executor(store: RunStore) -> None:
     lease = create(store)
     assert store.renew(lease, now=NOW, ttl=TTL) is None

@@ -756,6 +756,17 @@ def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -
     assert [line.split()[0] for line in shop.journal()] == ["clean", "daily", "clean", "daily"]
 
 
+def test_a_run_that_its_engine_refuses_before_it_begins_leaves_no_backfill(shop: Shop) -> None:
+    shop("run", *FIX, "--yes")
+    done = shop.document("status", schema="status")["id"]
+    toml = shop.folder / "lineage-backfill.toml"
+    toml.write_text(toml.read_text().replace("[engines.here]", '[engines.here]\nlive = ["false"]'))
+    refused = shop("run", *FIX, "--yes", code=1)
+    assert "`live` of engine 'here' ended with exit code 1" in refused.stderr
+    assert shop.started() == ["clean", "daily"]
+    assert shop.document("status", schema="status")["id"] == done
+
+
 def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> None:
     begun = event("clean", ["feed"], ["clean"])
     now = datetime.now(UTC)

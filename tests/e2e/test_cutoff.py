@@ -177,6 +177,25 @@ def test_a_backfill_is_undone_gone_on_with_and_not_resumed(shop: TableShop) -> N
     assert shop.ran() == ["clean", "daily"]  # what they read last was taken back
 
 
+def test_an_undo_that_is_refused_before_it_begins_leaves_no_backfill(shop: TableShop) -> None:
+    project = shop.folder / "lineage-backfill.toml"
+    project.write_text(project.read_text().replace("[engines.here]", "[engines.here]\nundo = true"))
+    run = ("run", *FIX, "--yes")
+    shop(*run)
+    done = shop.document("status", schema="status")["id"]
+    shop.ran()
+    shop.does({"clean": "wait"})
+    other = shop.start(*run)
+    wait_for(lambda: bool(shop.journal()))
+    newest = shop.document("status", schema="status")["id"]
+    assert "holds partitions of shop:" in shop("undo", done, "--yes", code=6).stderr
+    assert shop.document("status", schema="status")["id"] == newest
+    assert shop.document("status", done, schema="status")["undone_by"] is None
+    shop.go()
+    other.communicate(timeout=60)
+    shop("undo", "--yes")
+
+
 JOBS = """
 from pyspark.sql import functions as F
 from spark_runtime import job
