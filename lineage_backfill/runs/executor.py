@@ -324,12 +324,13 @@ class Executor:
         runs = {run.id: run for plan in plans for run in plan.runs or ()}
         records = self.store.runs(record.id)
         left = [runs[one.run_id] for one in records if not one.state.is_final]
-        self._check_engines(left, undo=record.undo_of is not None)
-        engines = {run.engine: self.engines[run.engine] for run in left if run.engine}
-        self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
-        # Otherwise nothing will be submitted.
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
+        # After a control request nothing is submitted.
+        needing = [run for run in left if record.control is None or run.id in under_way]
+        self._check_engines(needing, undo=record.undo_of is not None)
+        engines = {run.engine: self.engines[run.engine] for run in needing if run.engine}
+        self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         if record.control is None and self._locked(lease, left, waiting):
             self._make_ready(engines, waiting)
         scheduler = Scheduler(

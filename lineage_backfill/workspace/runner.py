@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import cast
+from typing import Any, cast
 
 from lineage_backfill.errors import (
     BackfillError,
@@ -25,7 +25,6 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.files import private, private_folder
-from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
@@ -247,14 +246,15 @@ class Runner:
         """Cancel the runs that a backfill has not started; `kill` also stops running ones.
 
         The state is RUNNING if another executor drives the backfill, which gets a request. No-op
-        for a backfill that has ended. The lineage is not needed.
+        for a backfill that has ended. The lineage is only needed for what another machine
+        submitted to a cluster.
         """
         with self._workspace.open_store() as store:
             record = self._found(store, backfill)
             if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
                 return BackfillOutcome(id=record.id, state=record.state)
             plans = plans_of(store, record.id)
-            with self._executor(plans, store, gives_up=True) as executor:
+            with self._executor(plans, store, undo_of=record.undo_of, gives_up=True) as executor:
                 state = executor.cancel(record.id, kill=kill)
         return BackfillOutcome(id=record.id, state=state or BackfillState.RUNNING)
 
@@ -325,13 +325,18 @@ class Runner:
         undo_of: str | None = None,
         gives_up: bool = False,
     ) -> Iterator[Executor]:
-        """Make the executor of plans; one that only `gives_up` runs needs no lineage.
+        """Make the executor of plans; one that only `gives_up` runs rarely needs the lineage.
 
         With `undo_of` the runs undo those of that backfill.
         """
         workspace, project, options = self._workspace, self._project, self._options
-        context = self._context(plans, store, without_lineage=gives_up)
-        judges = not gives_up and undo_of is None
+        context_of = cache(partial(self._context, plans, store))
+        context = None if gives_up else context_of()
+        judge = context if undo_of is None else None
+
+        def spec(run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
+            return context_of().spec(run, attempt, token, result_path)
+
         runs = [run for plan in plans for run in plan.runs or ()]
         used = {run.engine for run in runs}
         engines = options.engines
@@ -348,37 +353,33 @@ class Runner:
                 store=kept,
                 engines=opened,
                 spec_builder=(
-                    context.spec
-                    if undo_of is None
-                    else UndoSpecs(context.spec, store.attempts(undo_of))
+                    spec if undo_of is None else UndoSpecs(spec, store.attempts(undo_of))
                 ),
                 reporter=reporter,
                 max_parallel=options.max_parallel or max_parallel or limits.max_parallel,
                 pools=project.declarations.pools,
                 jobs=workspace.limits_of(runs),
                 state_dir=state_dir(project),
-                cutoff=context.cutoff if judges else None,
-                tail=context.tail if judges else None,
+                cutoff=judge.cutoff if judge else None,
+                tail=judge.tail if judge else None,
                 waits=options.waits,
-                check=partial(self._check_again, plans[0]) if judges else None,
-                preflight=context.refuse_incomplete if judges else None,
-                live=self._live_runs(context, opened) if judges else None,
+                check=partial(self._check_again, plans[0]) if judge else None,
+                preflight=judge.refuse_incomplete if judge else None,
+                live=self._live_runs(judge, opened) if judge else None,
                 gone=options.gone,
                 hands_over=options.hands_over,
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
 
-    def _context(
-        self, plans: Sequence[Plan], store: RunStore, *, without_lineage: bool
-    ) -> ExecutionContext:
+    def _context(self, plans: Sequence[Plan], store: RunStore) -> ExecutionContext:
         workspace, project = self._workspace, self._project
         return ExecutionContext(
-            LineageSnapshot.of([]) if without_lineage else workspace.snapshot,
+            workspace.snapshot,
             project.declarations,
             plans,
             store=store,
-            functions={} if without_lineage else workspace.functions,
+            functions=workspace.functions,
             root=project.root,
             outbox=project.outbox,
             lineage_url=project.lineage.marquez,

@@ -1,0 +1,94 @@
+"""Cancels backfills of a project, whatever has become of it since they began."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from lineage_backfill.model import BackfillState, DatasetRef, RunState
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.ports import Submission
+from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner
+from lineage_backfill.workspace.workspace import Workspace
+from tests.events import event, write_events
+from tests.fakes import FakeEngine
+
+PROJECT = """
+[project]
+namespace = "shop"
+[lineage]
+events = ["events.ndjson"]
+[engines.here]
+kind = "command"
+argv = ["true"]
+[[dataset]]
+name = "*"
+grain = "day"
+start = "2024-01-01"
+[[job]]
+name = "*"
+engine = "here"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a project file: `clean` reads `feed`, `daily` reads what it writes."""
+    edges = [event("clean", ["feed"], ["clean"]), event("daily", ["clean"], ["daily"])]
+    write_events(tmp_path / "events.ndjson", *edges)
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(PROJECT)
+    return file
+
+
+def opened(project: Path) -> Workspace:
+    return Workspace(open_project(project), as_of=datetime(2024, 1, 5, tzinfo=UTC))
+
+
+def submitted(project: Path, engine: FakeEngine) -> Runner:
+    """Submit a backfill of two runs, one after the other; no process drives it yet."""
+    workspace = opened(project)
+    feed = ChangedDataset(dataset=DatasetRef("shop", "feed"), keys=("2024-01-02",))
+    plan = Planning(workspace).plan(Request(changed=(feed,)))
+    runner = Runner(workspace, options=DriveOptions(engines={"here": engine}))
+    runner.submit(plan, Submission())
+    return runner
+
+
+def states(project: Path) -> list[str]:
+    return [run["state"] for run in Backfills(opened(project)).status()["runs"]]
+
+
+def test_a_run_that_only_the_cluster_knows_is_found_to_be_cancelled(project: Path) -> None:
+    """Another machine submitted it, and has its run spec."""
+    engine = FakeEngine(holds=True)
+    engine.is_shared = True
+    runner = submitted(project, engine)
+    driving = Thread(target=runner.resume)
+    driving.start()
+    engine.wait_for(1)
+    runner.let_go()
+    driving.join(timeout=30)
+    with closing(sqlite3.connect(project.parent / ".lineage-backfill" / "runs.db")) as store, store:
+        store.execute("UPDATE lb_leases SET owner = NULL")  # as if its driver had died
+    shutil.rmtree(project.parent / ".lineage-backfill" / "backfills")
+    engine.release()
+    runner = Runner(opened(project), options=DriveOptions(engines={"here": engine}))
+    assert runner.cancel().state is BackfillState.CANCELLED
+    assert states(project) == [RunState.SUCCEEDED, RunState.CANCELLED]
+
+
+def test_runs_that_have_not_begun_are_cancelled_without_their_engine(project: Path) -> None:
+    submitted(project, FakeEngine())
+    project.write_text(PROJECT.replace("here", "there"))
+    assert Runner(opened(project)).cancel().state is BackfillState.CANCELLED
+    assert states(project) == [RunState.CANCELLED, RunState.CANCELLED]
