@@ -10,11 +10,12 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, replace: bool = True, is_private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that comes to stand at the path once all of it is written, else nothing does.
 
-    A link stays and what it names is replaced; what is no file, such as a device or a pipe, is
-    written to as it is. Raises OSError, FileExistsError where a file is not to be replaced.
+    With `is_private`, only its owner may read it. A link stays and what it names is replaced; what
+    is no file, such as a device or a pipe, is written to as it is. Raises OSError, FileExistsError
+    where a file is not to be replaced.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:
@@ -23,7 +24,7 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     place = path.resolve()
     unfinished = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
-        with unfinished.open("wb") as stream:
+        with open(unfinished, "wb", opener=private if is_private else None) as stream:
             yield stream
         if replace:
             unfinished.replace(place)

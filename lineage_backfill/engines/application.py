@@ -477,5 +477,5 @@ def _tell(folder: Path, *place: str, **document: Any) -> bool:
 
 
 def _write(path: Path, **document: Any) -> None:
-    with whole_file(path) as file:
+    with whole_file(path, is_private=True) as file:
         file.write(json.dumps(document).encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lineage_backfill.errors import EngineError, SpecError
-from lineage_backfill.files import private_folder, whole_file
+from lineage_backfill.files import private, private_folder, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
 from lineage_backfill.runspec.strict_json import finite, refuse_constant
@@ -57,11 +57,12 @@ class AttemptFiles:
         return self._beside("exit-code")
 
     def _write_pack(self, paths: Sequence[Path]) -> None:
-        with whole_file(self.pack_path) as file:
-            os.fchmod(file.fileno(), 0o600)
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
-                for path in paths:
-                    pack.write(path, path.name)
+        with (
+            whole_file(self.pack_path, is_private=True) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack,
+        ):
+            for path in paths:
+                pack.write(path, path.name)
 
     def exit_code(self) -> int | None:
         """Return the exit code of the attempt's process, None if it was not recorded."""
@@ -173,6 +174,9 @@ class AttemptFiles:
             if result["token"] != spec["token"]:
                 return None
             check_result(result)
+            for name in ("run_id", "attempt"):
+                if result.get(name, spec.get(name)) != spec.get(name):
+                    raise SpecError(f"result file.{name}: that of another attempt")
         except FileNotFoundError:
             return None
         except (SpecError, KeyError, TypeError, *_DAMAGED) as cause:
@@ -194,7 +198,7 @@ class AttemptFiles:
         Raises EngineError for an attempt that was given up. Each side writes before it reads what
         the other side wrote, so an attempt that was given up is never started.
         """
-        with whole_file(self.claim_path) as file:
+        with whole_file(self.claim_path, is_private=True) as file:
             file.write(json.dumps(claim).encode())
         if self._given_up.exists():
             raise EngineError(
@@ -212,7 +216,7 @@ class AttemptFiles:
     def give_up(self) -> bool:
         """Prevent any process from starting the attempt; False if it was claimed."""
         private_folder(self.spec_path.parent)
-        self._given_up.touch()
+        self._given_up.touch(0o600)
         return self.claimed_by() is None
 
     @property
@@ -241,6 +245,11 @@ class AttemptFiles:
         sign = LifeSign(Path(claim["life_sign"])) if claim else None
         return sign if sign is not None and sign.is_alive() else None
 
+    def forget_life(self) -> None:
+        """Remove the life sign of an attempt whose process has ended."""
+        if claim := self.claimed_by():
+            Path(claim["life_sign"]).unlink(missing_ok=True)
+
 
 def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
     """Return the bytes of a file from one position up to another."""
@@ -266,7 +275,7 @@ class LifeSign:
     def give(self) -> IO[str]:
         """Lock the file and return it: the new process inherits it, this one closes it."""
         private_folder(self.path.parent)
-        file = self.path.open("a", encoding="utf-8")
+        file = open(self.path, "a", encoding="utf-8", opener=private)  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -23,7 +23,10 @@ _POLL = 5.0  # seconds between two requests to a cluster
 _LOOK = 0.2  # seconds between two checks of an attempt that another executor started
 _TAIL = 20_000  # characters of the log that are searched for the cause of a failure
 #: Runs a command and records its exit code, for an executor that did not start it.
-_AND_KEEP_CODE = 'trap : TERM; "$@"; code=$?; echo $code > "$0.tmp" && mv "$0.tmp" "$0"; exit $code'
+_AND_KEEP_CODE = (
+    'trap : HUP INT TERM; "$@"; code=$?; (umask 077; echo $code > "$0.tmp") && mv "$0.tmp" "$0";'
+    " exit $code"
+)
 _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 
 
@@ -91,7 +94,12 @@ class ProcessEngine(Engine):
                 self._listener(handle)
             return handle
         process = self._start(files, token)
-        self._watch(files, process, lambda: self.wait(process))
+
+        def wait() -> None:
+            self.wait(process)
+            _await_end(files)  # where only the shell around the command was killed
+
+        self._watch(files, process, wait)
         return str(files.spec_path)
 
     def find(self, spec_path: Path, token: str) -> str | None:
@@ -138,11 +146,9 @@ class ProcessEngine(Engine):
     def cancel(self, handle: str) -> None:
         files = AttemptFiles(Path(handle))
         process = self._watched.get(handle)
-        if process is not None:
-            pid = process.pid if process.poll() is None else None
-        else:
-            works = files.life_sign() is not None
-            pid = (files.claimed_by() or {}).get("pid") if works else None
+        works = process.poll() is None if process is not None else False
+        works = works or files.life_sign() is not None
+        pid = (files.claimed_by() or {}).get("pid") if works else None
         if pid is not None or handle in self._watched:
             self._cancelled.add(handle)
             self.stop(files, pid)
@@ -204,6 +210,7 @@ class ProcessEngine(Engine):
             except Exception as error:  # noqa: BLE001 - the end must always be reported
                 outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
             if outcome is not None:
+                files.forget_life()
                 self._keep(handle, outcome)
                 del self._watched[handle]
                 self._listener(handle)

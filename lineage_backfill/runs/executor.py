@@ -328,8 +328,7 @@ class Executor:
         waiting = [run for run in left if run.id not in under_way]
         # After a control request nothing is submitted.
         needing = [run for run in left if record.control is None or run.id in under_way]
-        self._check_engines(needing, undo=record.undo_of is not None)
-        engines = {run.engine: self.engines[run.engine] for run in needing if run.engine}
+        engines = self._engines_of(needing, undo=record.undo_of is not None)
         self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         if record.control is None and self._locked(lease, left, waiting):
             self._make_ready(engines, waiting)
@@ -368,6 +367,10 @@ class Executor:
             engine.open()
             own = [run for run in waiting if run.engine == name]
             engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
+
+    def _engines_of(self, runs: Sequence[PlannedRun], *, undo: bool) -> dict[str, Engine]:
+        self._check_engines(runs, undo=undo)
+        return {run.engine: self.engines[run.engine] for run in runs if run.engine}
 
     def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
         for run in runs:

@@ -28,6 +28,7 @@ from lineage_backfill.ports import (
 )
 
 Document = dict[str, Any]
+_MERGED = ("inserted", "updated", "deleted")
 
 
 def history(records: Iterable[BackfillRecord]) -> Document:
@@ -293,7 +294,8 @@ class _Output:
                 self.sets["emptied"] |= key
             for what in self.rows:
                 self.rows[what] += one.get(what) or 0
-        self.merged.update(written.get("merged") or {})
+        merged = written.get("merged") or {}  # of another program: perhaps with other members
+        self.merged.update({name: merged[name] for name in _MERGED if merged.get(name) is not None})
         if written.get("version") is not None:
             self.versions.append(written["version"])
 

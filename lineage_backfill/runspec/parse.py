@@ -75,6 +75,10 @@ def check_result(document: object) -> Mapping[str, Any]:
     Members that are not known here are allowed: other programs write result files, too.
     """
     top = _Reader(document, "result file")
+    if (version := top.optional("schema_version", int)) not in (None, SCHEMA_VERSION):
+        raise SpecError(f"result file.schema_version: {SCHEMA_VERSION}, not {version}")
+    top.optional("run_id", str)
+    top.optional("attempt", int)
     if (state := top.get("state", str)) not in get_args(State):
         raise SpecError(f"result file.state: succeeded or failed, not {state!r:.80}")
     error = top.optional("error", dict)
@@ -163,6 +167,8 @@ class _Reader:
     def items(
         self, name: str, parse: Callable[[object, str], T], default: list[T] | None = None
     ) -> list[T]:
+        if default is not None and self._members.get(name, default) is None:
+            raise SpecError(f"{self.place}.{name}: a list is expected, not null")
         values = self.get(name, list, default)
         return [parse(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
 

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from lineage_backfill.files import whole_file
+from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -27,8 +27,8 @@ def keep_names(snapshot: LineageSnapshot, file: Path) -> None:
         if file.exists() and file.read_bytes() == text:
             file.touch()  # it was read now, whenever it was written
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as stream:
+        private_folder(file.parent)
+        with whole_file(file, is_private=True) as stream:
             stream.write(text)
         kept = {one: one.stat().st_mtime_ns for one in file.parent.glob("names-*.json")}
         for old in sorted(kept, key=kept.__getitem__)[:-_PROJECTS]:

@@ -360,17 +360,25 @@ class Runner:
                 pools=project.declarations.pools,
                 jobs=workspace.limits_of(runs),
                 state_dir=state_dir(project),
-                cutoff=judge.cutoff if judge else None,
-                tail=judge.tail if judge else None,
                 waits=options.waits,
-                check=partial(self._check_again, plans[0]) if judge else None,
-                preflight=judge.refuse_incomplete if judge else None,
-                live=self._live_runs(judge, opened) if judge else None,
                 gone=options.gone,
                 hands_over=options.hands_over,
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
+                **(self._judging(plans[0], judge, opened) if judge else {}),
             )
+
+    def _judging(
+        self, plan: Plan, context: ExecutionContext, engines: Mapping[str, Engine]
+    ) -> dict[str, Any]:
+        """Return what an executor has besides, where the lineage counts for what it runs."""
+        return {
+            "cutoff": context.cutoff,
+            "tail": context.tail,
+            "check": partial(self._check_again, plan),
+            "preflight": context.refuse_incomplete,
+            "live": self._live_runs(context, engines),
+        }
 
     def _context(self, plans: Sequence[Plan], store: RunStore) -> ExecutionContext:
         workspace, project = self._workspace, self._project

@@ -162,6 +162,10 @@ def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
         ({"outputs": [{"dataset": {"namespace": "n", "name": "d"}}]}, "partitions"),
         ({"outputs": [{"dataset": "d", "partitions": []}]}, "dataset"),
         ({"inputs": [3]}, "inputs[0]"),
+        ({"outputs": None}, "outputs"),
+        ({"inputs": None}, "inputs"),
+        ({"outputs": [{**OUTPUT, "drift": None}]}, "drift"),
+        ({"inputs": [{**OUTPUT, "missing": None}]}, "missing"),
         ({"outputs": [{**OUTPUT, "merged": "no"}]}, "merged"),
         ({"outputs": [{**OUTPUT, "merged": {"inserted": "no"}}]}, "merged.inserted"),
         ({"inputs": [{**OUTPUT, "missing": 3}]}, "missing"),
@@ -169,6 +173,11 @@ def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
         ({"outputs": [{**OUTPUT, "partitions": [{"key": "k", "within": [3]}]}]}, "within[0]"),
         ({"error": "no"}, "error"),
         ({"state": "done"}, "state"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"schema_version": "1"}, "schema_version"),
+        ({"run_id": "r-2"}, "run_id"),
+        ({"attempt": 2}, "attempt"),
+        ({"attempt": "1"}, "attempt"),
         ({"state": None}, "state"),
     ],
 )
@@ -374,6 +383,36 @@ def test_a_command_has_ended_also_where_it_leaves_a_process_behind(tmp_path: Pat
     assert found is not None
     assert third.poll(found).state is AttemptState.SUCCEEDED
     os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_command_whose_shell_alone_is_killed_has_not_ended(
+    tmp_path: Path, number: signal.Signals, is_stopped: bool
+) -> None:
+    """Or it would be submitted again while it works."""
+    script = "echo begun > begun; while [ ! -e go ]; do sleep 0.1; done; echo done >> journal"
+    settings = {"argv": ["sh", "-c", script]}
+    engine = create_engine("command", settings, project=tmp_path, state_dir=tmp_path / "state")
+    bench = Bench(engine, tmp_path)
+    path = bench.spec("succeed")
+    handle = engine.submit(path, "t-1")
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    claim = AttemptFiles(path).claimed_by() or {}
+    os.kill(claim["pid"], number)
+    time.sleep(1)
+    assert engine.poll(handle).state is AttemptState.RUNNING
+    if is_stopped:
+        engine.cancel(handle)
+        assert bench.wait(handle) is AttemptState.CANCELLED
+        assert bench.journal() == []
+        return
+    (tmp_path / "go").touch()
+    is_known = number != signal.SIGKILL  # which leaves no shell to record the exit code
+    ends = AttemptState.SUCCEEDED if is_known else AttemptState.FAILED
+    assert bench.wait(handle) is ends
+    assert bench.journal() == ["done"]
 
 
 def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:

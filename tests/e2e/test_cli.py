@@ -756,6 +756,22 @@ def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -
     assert [line.split()[0] for line in shop.journal()] == ["clean", "daily", "clean", "daily"]
 
 
+def test_what_a_run_leaves_is_for_its_owner_only_and_no_life_sign(shop: Shop) -> None:
+    before = os.umask(0)
+    try:
+        shop.does({"clean": "fail"})
+        shop("run", *FIX, "--yes", code=3)
+        shop.does({})
+        shop("retry")
+    finally:
+        os.umask(before)
+    left = sorted((shop.folder / ".lineage-backfill").rglob("*"))
+    assert {one.suffix for one in left} >= {".db", ".zip", ".json", ".exit-code"}, left
+    ours = [one for one in left if not one.name.endswith("result.json")]  # a job's own
+    assert [one for one in ours if one.stat().st_mode & 0o077] == []
+    assert [one for one in left if one.suffix == ".alive"] == []
+
+
 def test_a_run_that_its_engine_refuses_before_it_begins_leaves_no_backfill(shop: Shop) -> None:
     shop("run", *FIX, "--yes")
     done = shop.document("status", schema="status")["id"]

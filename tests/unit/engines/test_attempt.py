@@ -29,7 +29,8 @@ def files(tmp_path: Path) -> AttemptFiles:
         "inputs": [],
         "error": None,
     }
-    spec = {"token": "t", "result_path": str(tmp_path / "r-1.result.json")}
+    place = str(tmp_path / "r-1.result.json")
+    spec = {"run_id": "r", "attempt": 1, "token": "t", "result_path": place}
     (tmp_path / "r-1.spec.json").write_text(json.dumps(spec))
     (tmp_path / "r-1.result.json").write_text(json.dumps(result))
     (tmp_path / "r-1.log.txt").write_text("first\nlast\n")

@@ -188,3 +188,6 @@ def test_rows_that_merges_changed_are_summed_up(output: _Output) -> None:
         merged = {"inserted": inserted, "updated": updated, "deleted": 0}
         output.touch({"partitions": [], "version": 4, "merged": merged})
     assert output.document()["merged"] == {"inserted": 2, "updated": 6, "deleted": 0}
+    foreign = {"inserted": None, "rows": "many"}  # of a program that counts otherwise
+    output.touch({"partitions": [], "version": 5, "merged": foreign})
+    assert output.document()["merged"] == {"inserted": 2, "updated": 6, "deleted": 0}
