@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
-from itertools import pairwise
 from typing import Final
 
 from lineage_backfill.errors import AmbiguousKeyError, KeyFormatError, MissingKeyError, UsageError
@@ -483,8 +482,5 @@ def refines(fine: Grid, coarse: Grid, around: int) -> bool:
     year = 366 * 86_400
     first = max(coarse.at(around - 2 * year), coarse.at(around) - 1_000)
     last = min(coarse.at(around + 2 * year), coarse.at(around) + 1_000)
-    borders = [coarse.start(ordinal) for ordinal in range(first, last + 1)]
-    if any(fine.start(fine.at(border)) != border for border in borders):
-        return False
-    # A coarser grid can share every border that it has; it then skips some of the other's.
-    return all(fine.at(a) < fine.at(b) for a, b in pairwise(borders))
+    borders = (coarse.start(ordinal) for ordinal in range(first, last + 1))
+    return all(fine.start(fine.at(border)) == border for border in borders)

@@ -41,6 +41,28 @@ def test_a_window_over_the_own_output_ends_where_the_key_starts(after: str) -> N
     assert waits(made, "add")["2024-03-30"] == ["add[2024-03-28]", "add[2024-03-29]"]
 
 
+@pytest.mark.parametrize("after", ["", ", after = 0", ", after = 2"])
+def test_so_does_the_window_of_the_time_dimension_of_a_product(after: str) -> None:
+    toml = f"""
+[[dataset]]
+name = "totals"
+dimensions = [{{ name = "day", grain = "day" }}, {{ name = "shop", keys = ["a", "b"] }}]
+[[job]]
+name = "add"
+[[job.reads]]
+dataset = "totals"
+dimensions.day = {{ mapping = "window", before = 1{after} }}
+"""
+    asked = request(jobs={"add": "day=2024-03-30/shop=b"})
+    made = plan(asked, "totals > add > totals", toml)
+    assert {
+        shown(run.partitions): shown(run.reads[0].keys or ()) for run in runs_of(made, "add")
+    } == {
+        "day=2024-03-30/shop=b": "day=2024-03-29/shop=b",
+        "day=2024-03-31/shop=b": "day=2024-03-30/shop=b",
+    }
+
+
 SHOPS = """
 [[dataset]]
 name = "totals"

@@ -364,3 +364,18 @@ def test_a_body_that_is_not_whole_is_an_error(
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_jobs_whose_rows_cannot_be_shown_are_found_around_those_that_can() -> None:
+    """Each job that is found is read as one that is listed, with those around it."""
+    chain = [event(1), event(2, inputs=[dataset("d1")]), event(3, inputs=[dataset("d2")])]
+    server = FakeMarquez([*chain, event(9)])
+
+    def damaged(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path.endswith("search"):
+            return (500, {}) if query["filter"] == "job" else None
+        rows = server._list(query)[1]["jobs"] if path == "jobs" else ()
+        return (500, {}) if any(row["name"] in ("j2", "j3") for row in rows) else None
+
+    server.before_answer = damaged
+    assert names(read(server, view="graph")) == ["j1", "j2", "j3", "j9"]
