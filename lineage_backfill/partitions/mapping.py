@@ -66,6 +66,8 @@ class EdgeMapping(ABC):
         self.unbounded: Calendar | None = None
         #: Whether labels may be looked for that one side lacks.
         self.may_lack = False
+        #: How many run keys after its own a run key reads the intervals of; None if not by those.
+        self.ahead: int | None = None
 
     def reach(self, changed: PartitionSet) -> tuple[PartitionSet, int | None]:
         """Return the existing run keys that read any of the changed partitions.
@@ -350,6 +352,8 @@ class _Boxes(EdgeMapping):
         super().__init__(upstream, run, name)
         self._time, self._statics = time, statics
         self.may_lack = isinstance(time, _SameLabel) or bool(statics.missing())
+        if isinstance(time, _Overlap):
+            self.ahead = time.after
         if time.is_all:
             # Without static keys of its own a run reads those of the input all alike.
             self.reads_whole = upstream.is_whole or not run.statics

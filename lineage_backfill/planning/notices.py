@@ -119,9 +119,13 @@ def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
     """Return how many of the keys that a run key reads exist; empty if all do."""
     assert edge.mapping is not None
     assert facts.calendar is not None
-    time = edge.mapping.upstream.time
+    time, run, ahead = edge.mapping.upstream.time, facts.calendar.time, edge.mapping.ahead
     if time is None:
         return ""
+    if run is not None and ahead is not None:
+        end = run.grid.start(hi + facts.lookback + ahead + 1)
+        if end <= time.grid.start(time.last + 1):
+            return ""
     newest = PartitionSet.range(hi, hi, facts.calendar.full_mask)
     needed = read_by(facts, edge, newest, type(edge.mapping).required_unclipped).ordinals
     if needed.hi <= time.last:
