@@ -166,10 +166,21 @@ def _tell(error: BackfillError) -> None:
         console.print(f"    {safe(line)}".rstrip(), soft_wrap=True)
 
 
+#: What the checks of values say, and what is printed instead.
+_TYPERS_WORDS = (
+    (re.compile(r"\bValue error, "), ""),
+    (re.compile(r"\bInput should be a valid integer\b.*"), "it must be a whole number."),
+    (re.compile(r"\bInput should be a valid (\w+)\b.*"), r"it must be a \1."),
+    (re.compile(r"\bInput should be (.*[^.])\.?$"), r"it must be \1."),
+)
+
+
 def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     console = terminal.err()
     message = error.format_message()
+    for theirs, ours in _TYPERS_WORDS:
+        message = theirs.sub(ours, message)
     if message and terminal.manner.is_log:
         terminal.log_line("error", message, code=UsageError.code)
         message = ""

@@ -20,7 +20,10 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
     if text is None:
         return None
     length = read_length(text)
-    return read_instant(text) if length is None else now + sign * length
+    if length is not None:
+        return now + sign * length
+    example = (now + sign * timedelta(days=7)).replace(microsecond=0)
+    return read_instant(text, hint=f"Write it as {example:%FT%TZ}, or as a length: 7d or 12h.")
 
 
 def read_parameters(given: Sequence[str]) -> dict[str, Any]:
@@ -30,18 +33,16 @@ def read_parameters(given: Sequence[str]) -> dict[str, Any]:
     return parameters
 
 
-def read_instant(text: str | None) -> datetime:
+def read_instant(text: str | None, *, hint: str = "Write it as 2024-04-01T00:00:00Z.") -> datetime:
     """Return the time in UTC, by default the current time; raises UsageError."""
     if text is None:
         return datetime.now(UTC)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(
-            f"{text!r} is not a time", hint="Write it as in 2024-04-01T00:00:00Z."
-        ) from error
+        raise UsageError(f"{text!r} is not a time", hint=hint) from error
     if instant.tzinfo is None:
-        raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it as in {instant:%FT%TZ}.")
+        raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it as {instant:%FT%TZ}.")
     return instant.astimezone(UTC)
 
 
@@ -51,5 +52,5 @@ def read_duration(text: str | None) -> timedelta | None:
         return None
     found = read_length(text)
     if found is None:
-        raise UsageError(f"{text!r} is not a duration", hint="Write it as 90s, 30m or 2h.")
+        raise UsageError(f"{text!r} is not a duration", hint="Write it as 90s, 30m, 2h or 90d.")
     return found

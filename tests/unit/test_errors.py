@@ -14,7 +14,7 @@ import pytest
 import lineage_backfill
 from lineage_backfill.cli.errors import all_errors, explained
 from lineage_backfill.cli.main import main
-from lineage_backfill.errors import BackfillError, HTTPStatusError, UnknownNameError
+from lineage_backfill.errors import BackfillError, HTTPStatusError, UnknownNameError, UsageError
 
 ERRORS = list(all_errors())
 #: The codes are printed, searched for and linked to: none ever means something else.
@@ -90,6 +90,30 @@ def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.startswith("error[LB-101]: no error has the code 'LB-999'\n")
     assert main(["impact", "--nonsense"]) == 64
     assert capsys.readouterr().err.startswith("error[LB-100]: No such option")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["history", "--state", "bogus"], "'bogus' is not one of 'scheduled', 'running'"),
+        (["impact", "x", "--depth", "1.5"], "it must be a whole number."),
+        (["run", "x", "--max-parallel", "0"], "it must be greater than or equal to 1."),
+    ],
+)
+def test_a_wrong_value_is_refused_in_plain_words(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == UsageError.exit_code
+    option = next(one for one in arguments if one.startswith("--"))
+    said = capsys.readouterr().err
+    assert said.startswith(f"error[LB-100]: Invalid value for '{option}': {message}"), said
+
+
+def test_a_time_that_is_none_is_refused_with_both_ways_to_write_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["history", "--since", "yesterday"]) == UsageError.exit_code
+    assert "Z, or as a length: 7d or 12h." in capsys.readouterr().err
 
 
 def test_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
