@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
@@ -160,43 +160,25 @@ class WritePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteDeclaration:
-    """How a job writes one output; `lookback` n: run key K corrects K-n .. K."""
+class WriteDeclaration(WritePolicy):
+    """How a job writes one output."""
 
     dataset: str
     namespace: str | None = None
-    mode: WriteMode = "overwrite"
-    on_empty: OnEmpty = "clear"
-    on_drift: OnDrift = "fail"
-    lookback: int = 0
-    says_mode: bool = field(default=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_count("lookback", self.lookback)
 
     @classmethod
     def of(cls, dataset: str, namespace: str | None, policy: WritePolicy) -> WriteDeclaration:
         """Return the declaration of an output with a write policy."""
-        return cls(
-            dataset=dataset,
-            namespace=namespace,
-            mode=policy.mode,
-            on_empty=policy.on_empty,
-            on_drift=policy.on_drift,
-            lookback=policy.lookback,
-            says_mode=policy.says_mode,
-        )
+        return cls(dataset=dataset, namespace=namespace, **_members(policy))
 
     @property
     def policy(self) -> WritePolicy:
         """How runs write the output."""
-        return WritePolicy(
-            mode=self.mode,
-            on_empty=self.on_empty,
-            on_drift=self.on_drift,
-            lookback=self.lookback,
-            says_mode=self.says_mode,
-        )
+        return WritePolicy(**_members(self))
+
+
+def _members(policy: WritePolicy) -> dict[str, Any]:
+    return {one.name: getattr(policy, one.name) for one in fields(WritePolicy)}
 
 
 #: The field of a DAG run with the run key; `logical_date` takes an offset, ` + 26h`, and
