@@ -47,7 +47,9 @@ _CONFLICT = re.compile(
     r"|(Metadata|Protocol)ChangedException"
 )
 _APPEND_ONLY = "delta.appendOnly"
-_CONDITION = re.compile(r"\[(DELTA_[A-Z_.]+)\]")
+_CONDITION = re.compile(r"\[([A-Z_.]+)\]")
+#: What is said where a new table cannot lie.
+_NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
 
 
@@ -416,6 +418,12 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
             f"{location} cannot have a column whose name holds a blank, a tab, a line end or one "
             "of ,;{}()=; nothing was written",
             hint="Rename it in the job, or set delta.columnMapping.mode = 'name' on the table.",
+        )
+    if said := _NO_PLACE.search(str(error)):
+        return TableError(
+            f"the table of {location} cannot be created: {said[0]}",
+            hint="Correct its `location` or `table`, or create the folder or schema it is to lie "
+            "in.",
         )
     if any("APPEND_ONLY" in condition for condition in conditions):
         return TableError(

@@ -64,14 +64,19 @@ class DeltaLog:
         """Return the newest version, None if there is no table; raises TableError."""
         commits, checkpoints = self._list()
         newest = max((*commits, *checkpoints), default=None)
-        if newest is None and self.root.exists() and any(self.root.iterdir()):
-            hidden = all(entry.name.startswith(("_", ".")) for entry in self.root.iterdir())
-            if not hidden:
-                raise TableError(
-                    f"{self.location} holds files and is no Delta table",
-                    hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
-                )
+        if newest is None and self.root.exists() and not self._is_empty():
+            raise TableError(
+                f"{self.location} holds files and is no Delta table",
+                hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
+            )
         return newest
+
+    def _is_empty(self) -> bool:
+        """Whether the place is a folder without visible files."""
+        try:
+            return all(entry.name.startswith(("_", ".")) for entry in self.root.iterdir())
+        except NotADirectoryError:
+            return False
 
     def state(self, version: int | None = None) -> TableState:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
@@ -238,7 +243,11 @@ class DeltaLog:
         except (FileNotFoundError, NotADirectoryError):
             return commits, {}
         except OSError as error:  # unknown whether a table exists: that is not the same as no table
-            raise TableError(f"the log of {self.location} cannot be read: {error}") from error
+            raise TableError(
+                f"the log of {self.location} cannot be read: {error}",
+                hint="It takes the right to read its folder and, for a store, its file system "
+                "among the jars of Spark.",
+            ) from error
         for name in names:
             if match := _COMMIT.fullmatch(name):
                 commits.add(int(match[1]))
@@ -296,12 +305,16 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
         actions = [json.loads(line) for line in lines]
     except ValueError:
         actions = []
-    if not actions or not all(isinstance(action, dict) for action in actions):
+    if not actions or not all(map(_is_action, actions)):
         raise TableError(
             f"{path} is damaged: it does not hold one JSON object per line",
             hint="Restore this file from a backup; later versions cannot be read without it.",
         )
     return actions
+
+
+def _is_action(action: object) -> bool:
+    return isinstance(action, dict) and all(isinstance(b, dict | None) for b in action.values())
 
 
 def _advance(

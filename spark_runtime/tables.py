@@ -14,6 +14,7 @@ from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import place
+from spark_runtime.session import is_alive
 from spark_runtime.state import TableState
 from spark_runtime.storage import Storage
 from spark_runtime.values import is_storable, partition_columns, refuse_inexact
@@ -112,10 +113,18 @@ class Tables:
         return self.storage(output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
-        """Return the actions in Parquet files of a Delta log."""
+        """Return the actions in Parquet files of a Delta log; raises TableError."""
         urls = [file if is_remote(file) else f"file:{file}" for file in files]
-        rows = self.spark.read.parquet(*urls)
-        return [json.loads(text) for text in rows.toJSON().collect()]
+        try:
+            rows = self.spark.read.parquet(*urls).toJSON().collect()
+        except Exception as error:
+            if not is_alive(self.spark):
+                raise
+            raise TableError(
+                f"{files[0]} is damaged or cannot be read: Spark finds no checkpoint in it",
+                hint="Restore this file from a backup; the commits that it replaces are gone.",
+            ) from error
+        return [json.loads(text) for text in rows]
 
     def log(self, target: Target) -> DeltaLog | ParquetLog:
         """Return the log of the table."""

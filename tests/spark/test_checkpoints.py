@@ -76,6 +76,26 @@ def test_a_cleaned_up_log_tells_the_same_from_every_kind_of_checkpoint(
     assert made.rows() == [("d1", 7), ("d2", 2), ("d3", 6), (None, 3)]
 
 
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_damaged_checkpoint_is_named_with_what_to_do(
+    spark: SparkSession, table: Callable[..., Any], size: int
+) -> None:
+    made = table("day")
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (day STRING, n INT) USING delta PARTITIONED BY (day) "
+        "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    )
+    made.write(rows(spark, ("d1", 1)), ["d1"])
+    log = Path(made.path, "_delta_log")
+    checkpoint = max(log.glob("0*.checkpoint.parquet"))
+    checkpoint.write_bytes(checkpoint.read_bytes()[:size])
+    for commit in log.glob("0*.json"):
+        commit.unlink()
+    with pytest.raises(TableError, match=f"{checkpoint} is damaged") as raised:
+        made.write(rows(spark, ("d1", 2)), ["d1"], run_id="r-2")
+    assert raised.value.hint
+
+
 def test_changes_of_a_real_table_and_what_is_none(
     spark: SparkSession, table: Callable[..., Any]
 ) -> None:

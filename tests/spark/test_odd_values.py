@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from spark_runtime.errors import SchemaMismatchError, TableError, UnexpectedPart
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import settings
 from spark_runtime.tables import Tables
+from spark_runtime.writer import write_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +176,20 @@ def test_a_first_write_of_a_name_that_delta_forbids_says_what_to_do(
         made.write(spark.sql("SELECT 'x' AS p, 1 AS `a b`"), ["x"])
     assert "columnMapping" in (raised.value.hint or "")
     assert not Path(made.path, "_delta_log").exists()
+
+
+@pytest.mark.parametrize("place", ["no_such_schema.t", "file/t"])
+def test_a_table_that_can_lie_nowhere_is_refused_with_what_to_do(
+    spark: SparkSession, table: Callable[..., Any], tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    run = table("p", name=place).run_spec(["x"])
+    (output,) = run.outputs
+    if place != "file/t":
+        output = replace(output, location=None, table=place)
+    with pytest.raises(TableError, match="cannot be created") as raised:
+        write_partitions(spark.sql("SELECT 'x' AS p, 1 AS v"), output, run, Tables(spark))
+    assert "schema" in (raised.value.hint or "")
 
 
 #: What no file of either format can hold, and what only Parquet can.

@@ -182,7 +182,7 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"\n", b'{"add": {"pa', b'{}\n{"add"', b'"add"\n', b"\xff\xfe{}"]
+    "text", [b"", b"\n", b'{"add": {"pa', b'{}\n{"add"', b'"add"\n', b'{"add": 3}', b"\xff\xfe{}"]
 )
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_damaged_commit_is_named_with_what_to_do(log: Log, text: bytes, version: int) -> None:
@@ -207,12 +207,14 @@ def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="there is no Delta table"):
         DeltaLog(str(tmp_path)).state()
     (tmp_path / "data.parquet").touch()
-    with pytest.raises(TableError, match="holds files and is no Delta table"):
-        DeltaLog(str(tmp_path)).latest_version()
+    for path in (tmp_path, tmp_path / "data.parquet"):
+        with pytest.raises(TableError, match="holds files and is no Delta table"):
+            DeltaLog(str(path)).latest_version()
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(TableError, match="cannot be read"):
+    with pytest.raises(TableError, match="cannot be read") as raised:
         DeltaLog(str(loop)).latest_version()
+    assert raised.value.hint
 
 
 @pytest.mark.parametrize(
