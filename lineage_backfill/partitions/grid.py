@@ -37,6 +37,8 @@ class Grid(ABC):
     family: tuple[str, ...]
     zone: Zone
     example: str
+    #: The year of its first keys; the last ones lie in the year before `LAST_YEAR`.
+    first_year = FIRST_YEAR
 
     @abstractmethod
     def start(self, ordinal: int) -> int:
@@ -63,9 +65,13 @@ class Grid(ABC):
         return self.zone.local(self.start(ordinal))
 
     def _wrong(self, label: str) -> KeyFormatError:
+        hint = f"Write it like {self.example}.{self._meant(label)}"
+        year = re.match(r"\d{4}", label, re.ASCII)
+        if year is not None and not self.first_year <= int(year[0]) < LAST_YEAR:
+            hint += f" Its keys lie in the years {self.first_year} to {LAST_YEAR - 1}."
         return KeyFormatError(
             f"{label!r} is not a key of this calendar ({self.family[0]}, {self.zone.name})",
-            hint=f"Write it like {self.example}.{self._meant(label)}",
+            hint=hint,
         )
 
     def _meant(self, label: str) -> str:
@@ -227,6 +233,7 @@ class _MonthsGrid(_DateGrid):
 class _ClockGrid(Grid):
     """Hours and other slices whose keys are local times, with an offset where those repeat."""
 
+    first_year = 1970
     _precision: str  # of the label, as `isoformat` names it: hours, minutes or seconds
     _length: int  # of the longest stretch of local time that has one label, in seconds
 
@@ -265,7 +272,7 @@ class _ClockGrid(Grid):
             local = datetime.fromisoformat(match[1])
         except ValueError:
             raise self._wrong(label) from None
-        if not 1970 <= local.year < LAST_YEAR or self._plain(local) != match[1]:
+        if not self.first_year <= local.year < LAST_YEAR or self._plain(local) != match[1]:
             raise self._wrong(label)
         return local, "+0000" if match[2] == "Z" else match[2]
 
@@ -287,7 +294,9 @@ class _ClockGrid(Grid):
             local = datetime.fromisoformat(label)
         except ValueError:
             return None
-        if local.tzinfo or not 1970 <= local.year < LAST_YEAR or self._plain(local) != label:
+        if local.tzinfo or self._plain(local) != label:
+            return None
+        if not self.first_year <= local.year < LAST_YEAR:
             return None
         instant = self.zone.instant(local, 0)
         ordinal = self.at(instant)

@@ -340,6 +340,23 @@ def test_an_anchor_that_is_no_instant_is_refused(start: str) -> None:
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("grid", "label", "first"),
+    [
+        (grain_grid("day", "UTC"), "9999-12-31", 1900),
+        (grain_grid("month", "UTC"), "1899-12-01", 1900),
+        (grain_grid("week", "UTC"), "2201-W01", 1900),
+        (grain_grid("hour", "UTC"), "1969-12-31T23", 1970),
+        (grain_grid("hour", "Asia/Kathmandu"), "1900-01-01T00", 1970),
+        (cron_grid("30 * * * *", "UTC"), "2200-01-01T00:30", 1970),
+    ],
+)
+def test_a_key_outside_the_years_is_refused_with_those(grid: Grid, label: str, first: int) -> None:
+    with pytest.raises(KeyFormatError) as refused:
+        grid.find(label)
+    assert refused.value.hint.endswith(f" Its keys lie in the years {first} to 2199.")
+
+
 def test_an_anchor_with_a_colon_in_its_offset_is_refused_as_what_it_is() -> None:
     with pytest.raises(KeyFormatError, match="cannot read"):
         every_grid("8m", "2024-06-15T14:30+02:00", "America/New_York")
@@ -399,7 +416,7 @@ def test_one_grid_refines_another_where_no_key_straddles_a_border(
         ("month", "2024", ". For all of 2024: --from 2024-01-01 --to 2024-12-01"),
         ("week", "2024-03-13", ". Did you mean 2024-W11?"),
         ("hour", "2024-13", "Write it like 2024-06-15T14."),
-        ("hour", "9999", "Write it like 2024-06-15T14."),
+        ("hour", "9999", "Its keys lie in the years 1970 to 2199."),
     ],
 )
 def test_the_hint_names_the_keys_of_a_longer_or_shorter_period(
