@@ -120,6 +120,8 @@ class Receiver(BaseHTTPRequestHandler):
     #: What is shown of its events as Marquez would; None: nothing at all.
     shown: ClassVar[list[dict[str, Any]] | None] = None
     late: ClassVar[float] = 0
+    #: Clear while it keeps its answers back.
+    answering: ClassVar[threading.Event] = threading.Event()
 
     def do_GET(self) -> None:
         self.send_response(404 if self.shown is None else 200)
@@ -133,6 +135,7 @@ class Receiver(BaseHTTPRequestHandler):
             key = self.headers.get("Authorization")
             self.received.append({"path": self.path, "key": key, **json.loads(body)})
         time.sleep(self.late)
+        self.answering.wait(60)
         self.send_response(answer)
         self.end_headers()
 
@@ -143,6 +146,7 @@ class Receiver(BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     Receiver.received, Receiver.answers = [], []
+    Receiver.answering.set()
     server = HTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -256,10 +260,12 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     folder = Path(document["lineage"]["outbox"])
     emit(parse_spec(document))
     if ends == "late":
-        monkeypatch.setattr(Receiver, "late", 0.6)
-        monkeypatch.setattr(outbox, "PATIENCE", (0.5, 0.2))
+        Receiver.answering.clear()
+        monkeypatch.setattr(outbox, "PATIENCE", (60.0, 0.2))
         with pytest.raises(EndpointError, match=r"took longer than 0\.2 s"):
             replay(folder, endpoint)
+        assert sent(1) == ["START"]
+        Receiver.answering.set()
     else:  # a driver that ends while its thread waits for the answer
         post = outbox._post
 
