@@ -109,7 +109,7 @@ class AttemptFiles:
                 packed = pack.namelist()
             for path in (path for path in found if path.name in packed):
                 path.unlink()
-        except OSError as error:
+        except (OSError, zipfile.BadZipFile) as error:
             _log.warning("the files of %s are not packed: %s", self.spec_path.name, error)
 
     def check_token(self, token: str) -> None:

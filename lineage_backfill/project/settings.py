@@ -213,7 +213,8 @@ def _number(text: str) -> int | str:
 
 
 def _paths(text: str) -> list[str]:
-    return text.split(":")
+    """Split `a:b`, or `https://a b` where one is an address, which holds colons itself."""
+    return text.split() if "://" in text else text.split(":")
 
 
 def _words(text: str) -> list[str]:

@@ -118,3 +118,15 @@ def test_a_long_log_stays_a_file_of_its_own(
     assert files.log_path.exists()
     assert len(files.log()) == 301
     assert files.has_token("t")
+
+
+def test_what_stands_in_the_place_of_the_pack_leaves_the_files(
+    files: AttemptFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.pack_path.write_text("no pack")
+    files.pack()
+    assert "are not packed" in caplog.text
+    assert [
+        path.name for path in sorted(tmp_path.glob("r-1.*")) if path != files.pack_path
+    ] == NAMES
+    check(files)

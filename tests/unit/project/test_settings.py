@@ -352,6 +352,12 @@ def test_one_source_of_lineage_hides_those_of_the_layers_below(tmp_path: Path) -
     assert project.lineage.events == (str(tmp_path / "a/*.ndjson"), "/b")
 
 
+def test_addresses_of_events_stand_in_a_variable_beside_paths(tmp_path: Path) -> None:
+    given = "s3://lake:9000/lineage/*.ndjson /b\nhttp://me:pw@host:80/e.ndjson"
+    project = load(tmp_path, "", environ={"LINEAGE_BACKFILL_LINEAGE_EVENTS": given})
+    assert list(project.lineage.events) == given.split()
+
+
 def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="LINEAGE_BACKFILL_STORE_ULR") as caught:
         load(tmp_path, "", environ={"LINEAGE_BACKFILL_STORE_ULR": "x"})
