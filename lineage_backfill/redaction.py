@@ -109,7 +109,9 @@ def document(value: Any, *, inside: bool = False) -> Any:
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, list | tuple):
-        return [document(one) for one in value]
+        return [
+            MASK if inside and is_secret("", one) else document(one, inside=inside) for one in value
+        ]
     if isinstance(value, Mapping):
         return {
             name: MASK
@@ -131,15 +133,27 @@ def is_secret(name: str, value: Any = None) -> bool:
 
 
 def secrets_of(values: Mapping[str, Any]) -> list[str]:
-    """Return the secrets among named values: parameters, headers, variables or properties."""
-    found = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found += secrets_of(value)
-        elif isinstance(value, str | int | float) and not isinstance(value, bool):
-            text = str(value).removeprefix(DECLARED)
-            found += [text] if is_secret(name, value) else secrets_in_address(text)
-    return found
+    """Return the secrets among named values: parameters, headers, variables or properties.
+
+    All that stands below the name of a secret is one.
+
+    >>> secrets_of({"token": ["abc", {"x": 5}], "dbs": [{"password": "pw"}], "region": ["eu"]})
+    ['abc', '5', 'pw']
+    """
+    return [one for name, value in values.items() for one in _secrets(value, is_secret(name))]
+
+
+def _secrets(value: Any, is_below: bool) -> list[str]:
+    """Return the secrets in a value, `is_below` the name of one."""
+    if isinstance(value, Mapping):
+        named = ((one, is_below or is_secret(name)) for name, one in value.items())
+        return [found for one, below in named for found in _secrets(one, below)]
+    if isinstance(value, list | tuple):
+        return [found for one in value for found in _secrets(one, is_below)]
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return []
+    text = str(value).removeprefix(DECLARED)
+    return [text] if is_below or text != str(value) else secrets_in_address(text)
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:

@@ -124,6 +124,7 @@ class Courier:
                     timeout=_COMMAND_TIMEOUT,
                     cwd=self._folder,
                     check=False,
+                    start_new_session=True,  # signals to its group reach no driver
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 raise Undelivered(f"{command[0]}: {error}") from error

@@ -130,6 +130,22 @@ def test_a_document_hides_its_secret_parameters_at_any_depth_and_keeps_attempt_t
     }
 
 
+def test_all_that_stands_below_the_name_of_a_secret_is_one() -> None:
+    given = {
+        "token": ["first-one", {"x": "second-one"}],
+        "api_key": {"a": {"b": "third-one"}},
+        "dbs": [{"password": "fourth-one"}, "secret:fifth-one"],
+        "regions": ["eu-west"],
+    }
+    secrets = ["first-one", "second-one", "third-one", "fourth-one", "fifth-one"]
+    assert redaction.secrets_of(given) == secrets
+    shown = str(redaction.document({"parameters": given}))
+    assert not any(one in shown for one in secrets)
+    assert "eu-west" in shown
+    redaction.remember(redaction.secrets_of(given))
+    assert redaction.redacted(" ".join(secrets)) == " ".join(["***"] * 5)
+
+
 def test_passwords_are_found_in_addresses_that_are_not_written_as_they_should_be() -> None:
     assert redaction.secrets_in_address("postgresql://me:p/w?d@h/db") == ["p/w?d"]
     assert redaction.secrets_in_address("http://h/?api_key=a%20b") == ["a%20b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import sys
 import threading
 import time
@@ -291,6 +292,16 @@ def test_a_command_that_leaves_something_running_has_taken_its_notice(
     assert courier(store, hook, Clock(), tmp_path).deliver_one()
     assert time.monotonic() - began < 15
     assert told(store, hook) == []
+
+
+def test_a_command_that_signals_its_process_group_does_not_reach_the_driver(
+    store: SqlRunStore, tmp_path: Path
+) -> None:
+    script = "import os; open('group', 'w').write(str(os.getpgrp()))"
+    hook = NotifyDeclaration(on=("failed",), command=(sys.executable, "-c", script))
+    put(store, hook)
+    assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert int((tmp_path / "group").read_text()) != os.getpgrp()
 
 
 def test_a_webhook_gets_a_signed_body_with_its_id(store: SqlRunStore, tmp_path: Path) -> None:
