@@ -1010,13 +1010,6 @@ class AirflowSuite:
         sent = self.requests_of(place, desk, "one.build")
         assert sent.total() <= 5 * 20, sent
 
-    def test_tasks_among_others_and_their_assets_take_few_requests_too(
-        self, place: Place, desk: Desk
-    ) -> None:
-        sent = self.requests_of(place, desk, "three.b")
-        assert sent.total() <= 5 * 20, sent
-        assert sent["GET /api/v2/assets/events"] < 20
-
     def requests_of(self, place: Place, desk: Desk, job: str) -> Counter[str]:
         """Run a job for twenty hours, once each; return how often each request was sent."""
         wire = Wire()

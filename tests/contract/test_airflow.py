@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import fake_airflow
-from tests.airflow_suite import AirflowSuite, Place
+from tests.airflow_suite import AirflowSuite, Desk, Place
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -23,3 +23,10 @@ class TestFakeAirflow(AirflowSuite):
         folder = tmp_path_factory.mktemp("airflow")
         with fake_airflow.serve(folder) as url:
             yield Place(url, folder)
+
+    def test_tasks_among_others_and_their_assets_take_few_requests_too(
+        self, place: Place, desk: Desk
+    ) -> None:
+        sent = self.requests_of(place, desk, "three.b")
+        assert sent.total() <= 5 * 20, sent
+        assert sent["GET /api/v2/assets/events"] < 20
