@@ -493,7 +493,7 @@ def _open(file: Path, data: bytes | None) -> Table:
 
 
 def _own(file: Path | None, read: ReadFile, target: str) -> tuple[Table, list[Table]]:
-    """Return the project file as it holds for a target, and for each of its targets."""
+    """Return the project file as it holds for a target, and for each other one."""
     document: Mapping[str, Any] = {}
     if file is not None:
         data = read(file)
@@ -505,6 +505,7 @@ def _own(file: Path | None, read: ReadFile, target: str) -> tuple[Table, list[Ta
     others = [
         Table(targets.chosen(document, name, place), f"{place} [target.{name}]")
         for name in sorted(document.get("target", {}))
+        if name != target
     ]
     return found, others
 
