@@ -46,7 +46,12 @@ from lineage_backfill.engines.airflow_slice import (
 )
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
-from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
+from lineage_backfill.errors import (
+    ConfigError,
+    EngineError,
+    EngineRefusalError,
+    ServiceUnreachableError,
+)
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet, render
@@ -136,7 +141,10 @@ class AirflowEngine(Engine):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"`url` is {url!r}, and must begin with http:// or https://")
         if not (login.get("token") or (login.get("username") and login.get("password"))):
-            raise ValueError("it needs `username` and `password`, or `token`")
+            raise ConfigError(
+                "the engine airflow needs `username` and `password`, or `token`",
+                hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
+            )
         if poll <= 0:
             raise ValueError(f"`poll` is {poll}, and must be more than 0")
         self._api = AirflowApi(url, **login)

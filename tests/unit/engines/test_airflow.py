@@ -334,8 +334,8 @@ def test_what_changes_something_is_sent_once_and_the_rest_again(
     [
         ({}, "needs the setting"),
         ({"url": "localhost:8080", "token": "t"}, "must begin with"),
-        ({"url": URL}, "needs `username` and `password`, or `token`"),
-        ({"url": URL, "username": "u"}, "needs `username` and `password`, or `token`"),
+        ({"url": URL}, "airflow needs `username` and `password`, or `token`"),
+        ({"url": URL, "username": "u"}, "airflow needs `username` and `password`, or `token`"),
         ({"url": URL, "token": "t", "poll": 0}, "`poll` is 0"),
         ({"url": URL, "token": "t", "pol": 1}, "has no setting 'pol'"),
     ],
