@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 from zoneinfo import ZoneInfo
@@ -54,19 +54,33 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
 
 Named = TypeVar("Named", DatasetDeclaration, JobDeclaration)
+#: What was read of a file's tables, by title: a table that another target leaves as it is, is not
+#: read again.
+Known = dict[str, tuple[Mapping[str, Any], Any]]
 
 
-def datasets(tables: Iterable[Table], base: Path) -> tuple[DatasetDeclaration, ...]:
+def datasets(
+    tables: Iterable[Table], base: Path, known: Known | None = None
+) -> tuple[DatasetDeclaration, ...]:
     """Read the `[[dataset]]` tables; relative locations are relative to `base`."""
-    return _unique([(table.place, _dataset(table, base)) for table in tables])
+    return _unique(tables, partial(_dataset, base=base), {} if known is None else known)
 
 
 def jobs(
-    tables: Iterable[Table], *, engines: Iterable[str], pools: Iterable[str]
+    tables: Iterable[Table],
+    *,
+    engines: Iterable[str],
+    pools: Iterable[str],
+    known: Known | None = None,
 ) -> tuple[JobDeclaration, ...]:
     """Read the `[[job]]` tables; their engines and pools must be among those given."""
     engines, pools = tuple(engines), tuple(pools)
-    return _unique([(table.place, _job(table, engines, pools)) for table in tables])
+    return _unique(
+        tables,
+        partial(_job, engines=engines, pools=pools),
+        {} if known is None else known,
+        lambda job: job.engine in (None, *engines) and job.pool in (None, *pools),
+    )
 
 
 def engine(name: str, table: Table) -> EngineDeclaration:
@@ -392,17 +406,26 @@ def write_policy(table: Table) -> WritePolicy:
         )
 
 
-def _unique(placed: list[tuple[str, Named]]) -> tuple[Named, ...]:
-    seen: set[tuple[str | None, str]] = set()
-    for place, declaration in placed:
+def _unique(
+    tables: Iterable[Table],
+    read: Callable[[Table], Named],
+    known: Known,
+    holds: Callable[[Named], bool] = lambda _: True,
+) -> tuple[Named, ...]:
+    found: dict[tuple[str | None, str], Named] = {}
+    for table in tables:
+        values, declaration = known.get(table.title, ({}, None))
+        if declaration is None or values is not table.values or not holds(declaration):
+            declaration = read(table)
+            known[table.title] = table.values, declaration
         key = (declaration.namespace, declaration.name)
-        if key in seen:
+        if key in found:
             raise DeclarationError(
-                f"{place}: `{declaration.name}` is declared twice",
+                f"{table.place}: `{declaration.name}` is declared twice",
                 hint="Merge the two tables.",
             )
-        seen.add(key)
-    return tuple(declaration for _, declaration in placed)
+        found[key] = declaration
+    return tuple(found.values())
 
 
 @lru_cache

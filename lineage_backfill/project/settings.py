@@ -378,7 +378,7 @@ def find_file(start: Path, read: ReadFile) -> Path | None:
     for folder in (start, *start.parents):
         for file in (folder / FILE_NAME, folder / "pyproject.toml"):
             data = read(file)
-            if data is not None and _document(file, data) is not None:
+            if data is not None and (file.name == FILE_NAME or _document(file, data) is not None):
                 return file
     return None
 
@@ -424,8 +424,9 @@ def read_project(
     spark = declare.spark_properties(user, "spark") | declare.spark_properties(own, "spark")
     local = EngineDeclaration(name="local", kind="local")
     below = Declarations(engines=(local, *_engines(user).values()), pools=_pools(user))
+    known: declare.Known = {}
     declarations = replace(
-        _declared(own, root, below),
+        _declared(own, root, below, known),
         namespace=value["project.namespace"],
         zone=value["project.zone"],
         limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
@@ -434,7 +435,9 @@ def read_project(
     notify_hosts = value["run.notify_hosts"] or ()
     notify = read_notify(own.tables("notify"), notify_hosts)
     for other in others:
-        _check(other, root, below, notify_hosts)
+        _check(other, root, notify_hosts)
+        _declared(other, root, below, known)
+        other.done()
     user.done()
     own.done()
     return Project(
@@ -510,14 +513,12 @@ def _own(file: Path | None, read: ReadFile, target: str) -> tuple[Table, list[Ta
     return found, others
 
 
-def _check(other: Table, root: Path, below: Declarations, hosts: Sequence[str]) -> None:
-    """Refuse the mistakes of the file as it holds for a target; its secrets stay unread."""
+def _check(other: Table, root: Path, hosts: Sequence[str]) -> None:
+    """Refuse the mistakes in a target's settings and hooks; its secrets stay unread."""
     settings = _settings(other, root, lambda *_, **__: None)
     own_hosts = settings.get("run.notify_hosts")
     declare.spark_properties(other, "spark")
-    _declared(other, root, below)
     read_notify(other.tables("notify"), own_hosts.value if own_hosts else hosts)
-    other.done()
 
 
 def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]:
@@ -629,13 +630,15 @@ def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
     return document
 
 
-def _declared(document: Table, root: Path, below: Declarations) -> Declarations:
+def _declared(
+    document: Table, root: Path, below: Declarations, known: declare.Known
+) -> Declarations:
     """Return the declarations of one file, over the engines and pools of the file below."""
     engines = {one.name: one for one in below.engines} | _engines(document)
     pools = {**below.pools, **_pools(document)}
     return Declarations(
-        datasets=declare.datasets(document.tables("dataset"), root),
-        jobs=declare.jobs(document.tables("job"), engines=engines, pools=pools),
+        datasets=declare.datasets(document.tables("dataset"), root, known),
+        jobs=declare.jobs(document.tables("job"), engines=engines, pools=pools, known=known),
         pools=pools,
         engines=tuple(engines[name] for name in sorted(engines)),
     )

@@ -26,13 +26,20 @@ def near_misses(word: str, known: Iterable[str]) -> str:
 class Table:
     """A TOML table or a JSON object, and its place in the file.
 
-    Every getter takes its key out; `done` refuses what is left. `fault` is the class of errors.
+    Every getter takes its key out; `done` refuses what is left. `fault` is the class of errors,
+    `title` what tells it from the others of a list.
     """
 
     def __init__(
-        self, values: Mapping[str, Any], place: str, fault: type[UsageError] = ConfigError
+        self,
+        values: Mapping[str, Any],
+        place: str,
+        fault: type[UsageError] = ConfigError,
+        title: str = "",
     ) -> None:
-        self.place = place
+        self.values = values
+        self.title = title
+        self.place = f"{place} {title}" if title else place
         self._fault = fault
         self._left = dict(values)
         self._known: list[str] = []
@@ -157,7 +164,7 @@ class Table:
         if not all(isinstance(item, dict) for item in value):
             raise self.error(f"`{key}` must be a list of tables ([[{key}]])")
         return [
-            Table(item, f"{self.place} [[{key}]] {_title(item, number)}", self._fault)
+            Table(item, self.place, self._fault, f"[[{key}]] {_title(item, number)}")
             for number, item in enumerate(value, 1)
         ]
 

@@ -73,7 +73,8 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any], place: str) ->
 def _merged(below: Any, above: Any) -> Any:
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         return above
-    return {**below, **{name: _merged(below.get(name), one) for name, one in above.items()}}
+    over = {name: _merged(below.get(name), one) for name, one in above.items()}
+    return {**below, **over} if over else below
 
 
 def _listed(below: Any, above: list[Any], keys: tuple[str, ...]) -> Any:

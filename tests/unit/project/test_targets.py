@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lineage_backfill.errors import ConfigError, UsageError
-from lineage_backfill.project import Project
+from lineage_backfill.project import Project, reader
+from lineage_backfill.project.table import Table
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.configuration import load_project
 from spark_runtime.configuration import load_project as load_in_job
@@ -112,6 +114,30 @@ def test_a_job_reads_the_same_target_from_the_environment(
         ("[target.stage.pools]\nsmall = 0", "", "must be at least 1"),
         ("[[target.stage.notify]]\non = ['faild']", "", "`on`"),
         ("[target.stage.spark]\ncores = [1]", "", "must be one value"),
+        # Nor does what the chosen target makes of a table hide a mistake of another one.
+        ("[[job]]\nname = 'j'\npool = 'big'", "prod", r"\[target.test\] .*pool `big` is not"),
+        (
+            "[[job]]\nname = 'j'\npriority = 1\n[[target.stage.job]]\nname = 'j'\npriority = true",
+            "",
+            "`priority` must be a whole number",
+        ),
+        (
+            (
+                "[[dataset]]\nname = 'x'\nretention = 'all'"
+                "\n[[target.prod.dataset]]\nname = 'x'\nretention = 3"
+            ),
+            "prod",
+            r"\[target.test\] .*`retention` must be a whole number",
+        ),
+        (
+            (
+                "[[dataset]]\npattern = 't_{day:%Y%m%d}'"
+                "\n[[dataset]]\nnamespace = 'n'\nname = 't'"
+                "\n[[target.stage.dataset]]\npattern = 't_{day:%Y%m%d}'\nnamespace = 'n'"
+            ),
+            "prod",
+            r'\[target.stage\] .*"t".*declared twice',
+        ),
     ],
 )
 def test_what_is_wrong_with_a_target_is_refused(
@@ -134,6 +160,27 @@ secret = "env:NOR_THAT"
 """
     assert load(tmp_path, FILE + added).target == ""
     assert load(tmp_path, FILE + added, flag_target="prod").target == "prod"
+
+
+def test_what_no_target_overlays_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[str] = []
+    for name in ("_dataset", "_job"):
+        inner = getattr(reader, name)
+
+        def counted(table: Table, *rest: Any, _inner: Any = inner, **more: Any) -> Any:
+            tables.append(table.place)
+            return _inner(table, *rest, **more)
+
+        monkeypatch.setattr(reader, name, counted)
+    added = "".join(f"[[dataset]]\nname = 'e{n}'\n[[job]]\nname = 'j{n}'\n" for n in range(20))
+    load(tmp_path, FILE + added, flag_target="test")
+    assert [place for place in tables if "[target.prod]" in place] == [
+        f'{tmp_path}/lineage-backfill.toml [target.prod] [[dataset]] "{name}"'
+        for name in ("daily", "orders")
+    ]
+    assert len(tables) == 2 + 2 + 40
 
 
 def test_a_misspelt_target_gets_a_hint(tmp_path: Path) -> None:
