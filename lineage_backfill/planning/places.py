@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from lineage_backfill.project.locations import (
     dataset_table,
     storage,
     table_parts,
+    without_file,
     without_partition,
 )
 from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, names
@@ -40,7 +41,8 @@ class Places:
     """
 
     def __init__(self, declarations: Declarations, *, folders: bool = True) -> None:
-        self._home, self._folders = declarations.namespace, folders
+        self._home = declarations.namespace
+        self._above = without_partition if folders else without_file
         self._declared_names = DeclaredNames(declarations).datasets
         self._exact = Matcher(
             [one for one in declarations.datasets if not is_glob(one.name)],
@@ -73,9 +75,9 @@ class Places:
     def find(self, name: DatasetRef, *, linked: bool = False) -> list[DatasetDeclaration]:
         """Return the datasets declared at the location of a name; several if ambiguous."""
         if self._stored and (form := dataset_storage(*name[:2])):
-            found = self._stored.get(form) or self._stored.get(without_partition(form))
-            if found:
-                return found
+            for place in (form, without_file(form), without_partition(form)):
+                if found := self._stored.get(place):
+                    return found
         if self._tables and (parts := dataset_table(*name[:2], linked=linked)):
             tables = self._tables.get(parts) or self._tables.get(parts[-2:], [])
             named = [(one, table_parts(one.table or "")) for one in tables]
@@ -123,7 +125,12 @@ class Places:
             parts.setdefault(target, []).append(ref)
         datasets = dict(merged.datasets)
         for target, tied_refs in parts.items():
-            datasets[target] = _completed(datasets.get(target), target, tied_refs, snapshot)
+            datasets[target] = _completed(
+                datasets.get(target),
+                target,
+                {ref: _table(ref, self._above) for ref in tied_refs},
+                snapshot,
+            )
         return replace(merged, datasets=dict(sorted(datasets.items())))
 
     def _groups(
@@ -154,8 +161,8 @@ class Places:
     def _meant(self, name: DatasetRef) -> Iterator[object]:
         """Yield the place that a name means; a folder that is declared by itself is one."""
         if form := dataset_storage(*name[:2]):
-            is_whole = not self._folders or form in self._stored or self._exact.find(name)
-            yield form if is_whole else without_partition(form)
+            is_whole = form in self._stored or self._exact.find(name)
+            yield form if is_whole else self._above(form)
         elif parts := dataset_table(*name[:2]):
             yield name.namespace.rstrip("/"), parts
 
@@ -192,10 +199,11 @@ class Places:
                 return None
             is_placed = declared.namespace or self._home or not named
             return self._ref(declared, snapshot.datasets) if is_placed else named[0]
-        if len(refs) == 1:
+        has_files = any(without_file(ref.name) != ref.name for ref in refs)
+        if len(refs) == 1 and not has_files:
             return None
-        tables = {_table(ref) for ref in refs}
-        are_folders = len(tables) == 1 and tables.isdisjoint(refs)
+        tables = {_table(ref, self._above) for ref in refs}
+        are_folders = len(tables) == 1 and tables.isdisjoint(refs) and not has_files
         if are_folders and not any(map(self._declared_names.find, refs)):
             return None  # a family of names that is to be declared
         return min(tables, key=lambda ref: (ref not in targets, ref not in refs, ref))
@@ -248,12 +256,14 @@ def _meet(one: Parts, other: Parts) -> bool:
 
 
 def _completed(
-    node: DatasetNode | None, target: DatasetRef, tied: list[DatasetRef], before: LineageSnapshot
+    node: DatasetNode | None,
+    target: DatasetRef,
+    whole: Mapping[DatasetRef, DatasetRef],
+    before: LineageSnapshot,
 ) -> DatasetNode:
     """Return the node with the matched names, and with the facets of the whole table."""
     node = node or DatasetNode(ref=target)
-    whole = {ref: _table(ref) for ref in tied}
-    own = [ref for ref in tied if whole[ref] == ref]
+    own = [ref for ref, table in whole.items() if table == ref]
     nodes = [before.datasets[ref] for ref in (*own, target) if ref in before.datasets]
     return structs.replace(
         node,
@@ -265,9 +275,9 @@ def _completed(
     )
 
 
-def _table(ref: DatasetRef) -> DatasetRef:
-    """Return the name of the table that contains a partition's folder."""
+def _table(ref: DatasetRef, above: Callable[[str], str]) -> DatasetRef:
+    """Return the name of the table that contains a partition's folder or a part file."""
     if dataset_storage(*ref[:2]) is None:
         return ref
-    name = without_partition(ref.name.rstrip("/"))
+    name = above(ref.name.rstrip("/"))
     return ref if name == ref.name.rstrip("/") else DatasetRef(ref.namespace, name)

@@ -2,7 +2,8 @@
 
 One rule decides which names mean one location. Storage: the scheme's family (`s3`, `s3a` and
 `s3n` are one, as are `abfs` and `wasb` with both hosts of an account), the authority and the path,
-decoded, without empty segments. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020
+decoded, without empty segments; part files and folders of partitions belong to the table above
+them. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020
 by default. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
 where no schema is given; one catalog may be left out.
 """
@@ -28,6 +29,8 @@ _LOCAL: Final = ("file", "dbfs")
 _NAME_NODE: Final = ":8020"
 _STORAGE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
 _FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
+#: What Spark and Hadoop, Hive and Arrow call the files of a table, and a glob for them.
+_PART_FILE: Final = re.compile(r"part-(?:[mr]-)?(?:\d{5}|\d+\.).*|\d{6}_\d.*|.*\*.*", re.ASCII)
 #: What catalogs call themselves in the namespace of a dataset.
 _CATALOG: Final = re.compile(
     r"(hive|thrift|glue|arn:aws[\w-]*:glue|databricks|unity\w*|iceberg|nessie|polaris|spark|trino|presto)\b",
@@ -93,12 +96,23 @@ def _root(namespace: str) -> str | None:
     return root if separator else f"{scheme.casefold()}:"
 
 
+def without_file(form: str) -> str:
+    """Return a form of `storage`, or a name there, without a part file at its end.
+
+    >>> without_file("s3://lake/orders/dt=2024-01-01/part-00000-7d1e-c000.snappy.parquet")
+    's3://lake/orders/dt=2024-01-01'
+    """
+    folder, _, file = form.rpartition("/")
+    return folder if folder and _PART_FILE.fullmatch(file) else form
+
+
 def without_partition(form: str) -> str:
-    """Return a form of `storage` without the folders of a partition at its end.
+    """Return a form of `storage` without a part file and the folders of a partition at its end.
 
     >>> without_partition("s3://lake/orders/dt=2024-01-01/hour=3")
     's3://lake/orders'
     """
+    form = without_file(form)
     while (cut := form.rpartition("/"))[0] and _FOLDER.fullmatch(cut[2]):
         form = cut[0]
     return form
