@@ -309,20 +309,35 @@ class EngineError(BackfillError):
     code = "LB-400"
 
 
+class UnfitRunError(EngineError):
+    """A run that its engine cannot run as it is declared.
+
+    The message names what its engine has otherwise: no such DAG or task, a paused DAG, keys of
+    another form. Correct the job or the engine, and run the command again.
+    """
+
+    code = "LB-403"
+    exit_code = 64
+
+
 class EngineRefusalError(EngineError):
     """The service of an engine refused a request.
 
-    401 and 403: the account of the engine is wrong, or lacks rights. 404 and 409: the object
-    does not exist, or exists already. The message contains the service's answer.
+    401 and 403: the account of the engine is wrong, or lacks rights; the exit code is 4 then. 404
+    and 409: the object does not exist, or exists already. The message contains the service's
+    answer.
 
     `status` is the status code of the answer.
     """
 
     code = "LB-402"
+    exit_code = 64
 
     def __init__(self, message: str, status: int, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        if status in (401, 403):
+            self.exit_code = 4
 
 
 class EnvironmentMissingError(BackfillError):

@@ -202,7 +202,7 @@ class Engine(Protocol):
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
-        """Raise EngineError if one of these runs cannot run here, before any has begun.
+        """Raise UnfitRunError if one of these runs cannot run here, before any has begun.
 
         `spec_of` makes a run spec that is never submitted.
         """

@@ -24,7 +24,7 @@ import pytest
 import requests
 
 from lineage_backfill.engines import airflow, create_engine
-from lineage_backfill.errors import EngineError
+from lineage_backfill.errors import ConflictError, EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import PlannedRun
@@ -850,10 +850,10 @@ class AirflowSuite:
         number = place.ask("POST", "/backfills", body)["id"]
         engine = desk.engine()
         assert len(desk.live(engine, "slow.build")) > 1
-        with pytest.raises(EngineError, match=rf"backfill {number} .* is under way on DAG slow"):
+        with pytest.raises(ConflictError, match=rf"backfill {number} .* is under way on DAG slow"):
             engine.check([planned("slow.build")], lambda _run: {})
         place.ask("PUT", f"/backfills/{number}/pause")
-        with pytest.raises(EngineError, match=rf"backfill {number} .* is paused on DAG slow"):
+        with pytest.raises(ConflictError, match=rf"backfill {number} .* is paused on DAG slow"):
             engine.live(JobRef("n", "slow.build"))
         place.ask("PUT", f"/backfills/{number}/cancel")
         desk.live(engine, "slow.build")

@@ -109,7 +109,7 @@ def carry_out(
         terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)
     if how.detach:
-        backfill, where = _detach(Runner(workspace), plan, submission, how, source)
+        backfill, where = _detach(Runner(workspace, options=options), plan, submission, how, source)
         if as_json:
             documents.emit(Backfills(workspace).status(backfill))
         else:

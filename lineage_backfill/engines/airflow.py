@@ -51,6 +51,7 @@ from lineage_backfill.errors import (
     EngineError,
     EngineRefusalError,
     ServiceUnreachableError,
+    UnfitRunError,
 )
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -201,7 +202,7 @@ class AirflowEngine(Engine):
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running DAG runs.
 
-        Raises EngineError for a DAG that `check` refuses, also after a wait.
+        Raises UnfitRunError for a DAG that `check` refuses, also after a wait.
         """
         calendar = self._calendar(job)
         if calendar is None:
@@ -297,7 +298,7 @@ class AirflowEngine(Engine):
     def _task(self, job: JobRef) -> DagTasks:
         found = self._tasks(job)
         if found is None:
-            raise EngineError(
+            raise UnfitRunError(
                 f"job {job.name} has no Airflow task",
                 hint=f'Name its DAG and task in the [[job]] "{job.name}" of the project file:'
                 ' dag = "DAG_ID" and task = "TASK_ID".',
@@ -318,7 +319,7 @@ class AirflowEngine(Engine):
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
         kind = self._dag(task).kind(task)
         if spec.get("undo") and kind != "conf":
-            raise EngineError(
+            raise UnfitRunError(
                 f"{spec['job']['name']} cannot be undone: with slice {kind} it would run again",
                 hint='Only runs with `slice = "conf"` can be undone.',
             )
@@ -816,7 +817,7 @@ def _conf(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conf of a new run; raises EngineError for secrets, as every user can read it."""
     given = {"parameters": spec.get("parameters") or {}}
     if redaction.document(given) != given:
-        raise EngineError(
+        raise UnfitRunError(
             "a secret parameter cannot be given to Airflow: everyone who sees the run can read it",
             hint="Keep it in a Connection or Variable of Airflow.",
         )

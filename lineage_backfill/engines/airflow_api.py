@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import requests
 
-from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
+from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError, UnfitRunError
 
 _log = logging.getLogger(__name__)
 _PASSING = frozenset({429, 500, 502, 503, 504})
@@ -60,7 +60,7 @@ class AirflowApi:
         return datetime.fromtimestamp(time.time() + max(self._ahead, 0), UTC)
 
     def refuse_other_versions(self) -> None:
-        """Raise EngineError if this is not Airflow 3; needs no account."""
+        """Raise UnfitRunError if this is not Airflow 3; needs no account."""
         answer = self._send("GET", "/api/v2/version", None, None, self._token)
         version = _version(answer)
         if answer.status_code == requests.codes.not_found:
@@ -70,12 +70,12 @@ class AirflowApi:
         elif not answer.ok:  # behind a proxy that needs a login
             version = str(self.get("/version")["version"])
         if not version:
-            raise EngineError(
+            raise UnfitRunError(
                 f"{self.url} is not an api-server of Airflow 3: /api/v2/version names no version",
                 hint="Correct `url` of this engine: the address before /api/v2.",
             )
         if not version.startswith("3."):
-            raise EngineError(
+            raise UnfitRunError(
                 f"Airflow {version} at {self.url} is not supported: the engine airflow needs the"
                 " REST API v2 of Airflow 3",
                 hint="Upgrade it to Airflow 3, or run its jobs with the engine command, which can"

@@ -12,7 +12,7 @@ import requests
 
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_slice import PREFIX, Slice, no_slice
-from lineage_backfill.errors import EngineError, EngineRefusalError
+from lineage_backfill.errors import ConflictError, EngineRefusalError, UnfitRunError
 from lineage_backfill.project.declarations import DagTasks
 
 
@@ -30,11 +30,11 @@ class Dag:
         return str(self.details["dag_id"])
 
     def kind(self, task: DagTasks) -> str:
-        """Return what a run key means to this DAG; raises EngineError if it must be declared."""
+        """Return what a run key means to this DAG; raises UnfitRunError if it must be declared."""
         is_partitioned = self.details.get("timetable_partitioned")
         if task.slice is not None:
             if is_partitioned and not task.slice.startswith("partition_key"):
-                raise EngineError(
+                raise UnfitRunError(
                     f"DAG {self.id} is partitioned, and a run by {task.slice} would have no key",
                     hint='Give the job slice = "partition_key".',
                 )
@@ -106,11 +106,11 @@ class Dag:
         return not self.producers.isdisjoint(task.tasks)
 
     def refuse_key(self, api: AirflowApi, key: str) -> None:
-        """Raise EngineError for a partition key in another format than those of the DAG."""
+        """Raise UnfitRunError for a partition key in another format than those of the DAG."""
         if not self.details.get("timetable_partitioned"):
             if self.details.get("timetable_summary") == "PartitionedAtRuntime":
                 return
-            raise EngineError(
+            raise UnfitRunError(
                 f"DAG {self.id} is not partitioned, and takes no partition key",
                 hint='Give the job another `slice`: "interval", "logical_date" or "conf".',
             )
@@ -119,17 +119,17 @@ class Dag:
         # Other keys cannot be checked: some timetables take any text.
         known = [run["partition_key"] for run in runs if run.get("partition_date")]
         if known and _shape(key) not in map(_shape, known):
-            raise EngineError(
+            raise UnfitRunError(
                 f"DAG {self.id} writes partition keys as {known[0]}, and not as {key}",
                 hint='Tell how, as strftime does: slice = "partition_key %Y-%m-%dT%H:%M:%S".',
             )
 
     def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
-        """Raise EngineError for tasks and slices that Airflow will not run."""
+        """Raise UnfitRunError for tasks and slices that Airflow will not run."""
         for name in task.tasks:
             if name not in self.tasks:
                 known = ", ".join(sorted(self.tasks)[:10])
-                raise EngineError(
+                raise UnfitRunError(
                     f"DAG {self.id} has no task {name}", hint=f"Correct `task`; it has {known}."
                 )
         at = slice_.logical_date
@@ -138,18 +138,18 @@ class Dag:
         begins = [self.details["start_date"], *(self.tasks[n]["start_date"] for n in task.tasks)]
         ends = [self.details["end_date"], *(self.tasks[n]["end_date"] for n in task.tasks)]
         if early := [one for one in begins if one and at < datetime.fromisoformat(one)]:
-            raise EngineError(
+            raise UnfitRunError(
                 f"{at:%FT%TZ} lies before the start_date {early[0]} of DAG {self.id}: Airflow would"
                 " call its run a success without running a task",
                 hint="Set an earlier start_date, or leave these keys out.",
             )
         if late := [one for one in ends if one and at > datetime.fromisoformat(one)]:
-            raise EngineError(
+            raise UnfitRunError(
                 f"{at:%FT%TZ} lies after the end_date {late[0]} of DAG {self.id}",
                 hint="Set a later end_date, or leave these keys out.",
             )
         if at > now:
-            raise EngineError(
+            raise UnfitRunError(
                 f"{at:%FT%TZ} lies in the future, and DAG {self.id} would run no task for it",
                 hint="Leave these keys out, or correct `slice` of the job.",
             )
@@ -160,10 +160,10 @@ def _shape(key: str) -> str:
 
 
 def read_dag(api: AirflowApi, dag: str) -> Dag:
-    """Return a DAG; raises EngineError if Airflow has none with this id."""
+    """Return a DAG; raises UnfitRunError if Airflow has none with this id."""
     details = api.find(f"/dags/{segment(dag)}/details")
     if details is None:
-        raise EngineError(
+        raise UnfitRunError(
             f"Airflow at {api.url} has no DAG {dag}",
             hint="Correct `dag` of the job; see also Airflow's import errors.",
         )
@@ -180,18 +180,18 @@ def read_dag(api: AirflowApi, dag: str) -> Dag:
 
 
 def refuse_unready(api: AirflowApi, dag: Dag) -> None:
-    """Raise EngineError for a DAG in which no run can start now."""
+    """Raise UnfitRunError for a DAG in which no run can start now."""
     details, path = dag.details, f"/dags/{segment(dag.id)}"
     allowed = details.get("allowed_run_types")
     if details["has_import_errors"] or details.get("is_stale"):
-        raise EngineError(
+        raise UnfitRunError(
             f"DAG {dag.id} cannot be imported, or is no longer in its file",
             hint="See Airflow's import errors.",
         )
     if details["is_paused"]:
-        raise EngineError(f"DAG {dag.id} is paused", hint=f"airflow dags unpause {dag.id}")
+        raise UnfitRunError(f"DAG {dag.id} is paused", hint=f"airflow dags unpause {dag.id}")
     if allowed is not None and "manual" not in allowed:
-        raise EngineError(
+        raise UnfitRunError(
             f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."
         )
     try:
@@ -211,9 +211,9 @@ def active_backfill(api: AirflowApi, dag: str) -> Mapping[str, Any] | None:
 
 
 def refuse_backfill(backfill: Mapping[str, Any]) -> NoReturn:
-    """Raise EngineError about a backfill of Airflow's own."""
+    """Raise ConflictError about a backfill of Airflow's own."""
     state = "paused" if backfill["is_paused"] else "under way"
-    raise EngineError(
+    raise ConflictError(
         f"backfill {backfill['id']} of Airflow is {state} on DAG {backfill['dag_id']}",
         hint="Wait for its end, or cancel it in Airflow.",
     )

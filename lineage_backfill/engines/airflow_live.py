@@ -21,7 +21,7 @@ def live_keys(
 ) -> PartitionSet:
     """Return the keys of active runs; all keys during a backfill of Airflow's own.
 
-    A run with an unknown key counts for all keys. Raises EngineError for a paused backfill, as it
+    A run with an unknown key counts for all keys. Raises ConflictError for a paused backfill, as it
     would not end.
     """
     backfill = active_backfill(api, task.dag)

@@ -28,7 +28,7 @@ def plan_script(
     """Yield the lines of a bash script that runs a plan in order, each run after its inputs.
 
     Jobs without a task are left to the user. Raises GuardRailError for a plan without its runs,
-    EngineError if it is unknown which DAG run a key means.
+    UnfitRunError if it is unknown which DAG run a key means.
     """
     if plan.runs is None:
         raise GuardRailError(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from lineage_backfill.errors import EngineError
+from lineage_backfill.errors import UnfitRunError
 from lineage_backfill.ports import Origin
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.run_rules import read_length
@@ -58,11 +58,11 @@ class Slice:
 
 
 def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
-    """Return the slice of a run spec; raises EngineError if it has none."""
+    """Return the slice of a run spec; raises UnfitRunError if it has none."""
     keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
     job = spec["job"]["name"]
     if len(keys) != 1:
-        raise EngineError(
+        raise UnfitRunError(
             f"a run of job {job} has {len(keys)} keys, and a run of Airflow is for one",
             hint='Give the job `batch = "key"`.',
         )
@@ -77,18 +77,18 @@ def slice_for(
     start: datetime | None,
     end: datetime | None,
 ) -> Slice:
-    """Return the slice of a job's run key; raises EngineError if it has none."""
+    """Return the slice of a job's run key; raises UnfitRunError if it has none."""
     if kind == "conf":
         return Slice()
     if kind.startswith("partition_key"):
         if not isinstance(label, str):
-            raise EngineError(
+            raise UnfitRunError(
                 f"job {job} has keys of several dimensions, and a partition key of Airflow is one",
                 hint='Give the job `slice = "conf"`.',
             )
         return Slice(key=written(label, kind.removeprefix("partition_key").strip()))
     if start is None or end is None:
-        raise EngineError(
+        raise UnfitRunError(
             f"the keys of job {job} are no intervals of time", hint='Give the job `slice = "conf"`.'
         )
     if kind == "interval":
@@ -96,11 +96,11 @@ def slice_for(
     return Slice(logical_date=start + shift(kind))
 
 
-def no_slice(dag: str, job: str = "", timetable: str = "") -> EngineError:
+def no_slice(dag: str, job: str = "", timetable: str = "") -> UnfitRunError:
     """Return the error for a DAG whose timetable does not determine the slice of a run."""
     shown = f" ({timetable})" if timetable else ""
     table = f'[[job]] "{job}"' if job else "[[job]]"
-    return EngineError(
+    return UnfitRunError(
         f"the timetable of DAG {dag}{shown} does not say which slice a run is for",
         hint=f'Say so in the {table}: slice = "interval", "logical_date", "logical_date + 1d",'
         ' "partition_key" or "conf".',
@@ -118,7 +118,7 @@ def spec_in(run: Mapping[str, Any]) -> Mapping[str, Any]:
 def written(label: str, form: str) -> str:
     """Return a key in the format of a DAG: local time by strftime, with `{quarter}`.
 
-    Raises EngineError for a key without a time.
+    Raises UnfitRunError for a key without a time.
 
     >>> written("2024-06-15T14", "%Y-%m-%dT%H:%M:%S"), written("2024-W24", "%Y-%m-%d (W%V)")
     ('2024-06-15T14:00:00', '2024-06-10 (W24)')
@@ -130,12 +130,12 @@ def written(label: str, form: str) -> str:
     try:
         at = datetime.fromisoformat(label)
     except ValueError as error:
-        raise EngineError(
+        raise UnfitRunError(
             f"the key {label} has no time that {form!r} could write",
             hint='Leave the format out of `slice`: "partition_key".',
         ) from error
     if at.tzinfo is not None and "%z" not in form:
-        raise EngineError(
+        raise UnfitRunError(
             f"the key {label} is a repeated hour, which {form!r} cannot tell from the other",
             hint="Leave this key out, or use partition keys with %z.",
         )
@@ -453,7 +453,7 @@ class Mark:
         tries = " ".join(f"{view.task}={view.before if how else view.tries}" for view in views)
         note = f"lineage-backfill {self.token}{how and f' {how}'} after {tries} for {self.of}"
         if len(note) > _MOST:
-            raise EngineError(
+            raise UnfitRunError(
                 f"the names of {len(views)} tasks are too long for a note in Airflow",
                 hint="Name fewer in `task` of the job.",
             )

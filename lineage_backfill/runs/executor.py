@@ -150,6 +150,20 @@ class Executor:
         self._started[record.id] = plan
         return record.id
 
+    def check_runs(self, plan: Plan) -> None:
+        """Raise what the engines have against the runs of a plan; starts no engine."""
+        for name, engine in self._engines_of(plan.runs or (), undo=False).items():
+            self._check(name, engine, plan.runs or ())
+
+    def check_locks(self, backfill_id: str) -> None:
+        """Raise ConflictError where `drive` would, but wait for nothing."""
+        if not self.waits:
+            runs = self._started[backfill_id].runs or ()
+            with self._leased(backfill_id) as lease:
+                self.store.lock(lease, _writes(runs))
+            if self.live is not None:
+                self.live(runs)
+
     def drive(self, backfill_id: str) -> BackfillState:
         """Drive a backfill to an end and return its state.
 
@@ -365,8 +379,11 @@ class Executor:
     def _make_ready(self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]) -> None:
         for name, engine in engines.items():
             engine.open()
-            own = [run for run in waiting if run.engine == name]
-            engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
+            self._check(name, engine, waiting)
+
+    def _check(self, name: str, engine: Engine, runs: Sequence[PlannedRun]) -> None:
+        own = [run for run in runs if run.engine == name]
+        engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
 
     def _engines_of(self, runs: Sequence[PlannedRun], *, undo: bool) -> dict[str, Engine]:
         self._check_engines(runs, undo=undo)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from lineage_backfill.errors import ConflictError, EngineError, MissingKeyError, UsageError
+from lineage_backfill.errors import ConflictError, MissingKeyError, UnfitRunError, UsageError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -49,7 +49,7 @@ class LiveRuns:
     def blocker(self, runs: Sequence[PlannedRun]) -> str:
         """Return a sentence about an active run on keys of these runs, "" if there is none.
 
-        Raises EngineError if an engine fails to answer.
+        Raises BackfillError if an engine fails to answer.
         """
         if self._said and time.monotonic() - self._looked < _AGAIN:
             return self._said
@@ -78,7 +78,7 @@ class LiveRuns:
             try:
                 shared = keys & _existing(calendar, told or ())
             except UsageError as error:
-                raise EngineError(
+                raise UnfitRunError(
                     f"cannot determine which keys others run: engine {engine!r} names keys that"
                     f" {job} does not have: {error}",
                     hint="Correct its keys, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",

@@ -113,13 +113,23 @@ class Runner:
     ) -> str:
         """Write a new backfill into the run store and return its id; `resume` drives it.
 
-        With `waits` a driver takes it.
+        With `waits` a driver takes it. One that begins now is refused as `start` refuses it.
         """
+        submission = submission or Submission()
+        begins = submission.scheduled_for is None
         with (
             self._workspace.open_store(create=True) as store,
             self._executor([plan], store) as executor,
         ):
-            return self._submit(executor, plan, submission or Submission(), waits=waits)
+            if begins:
+                # The driver may reach services that this machine does not.
+                with suppress(*([ServiceUnreachableError] if waits else [])):
+                    executor.check_runs(plan)
+            backfill = self._submit(executor, plan, submission, waits=waits)
+            if begins and not waits:
+                with _refused_is_forgotten(store, backfill):
+                    executor.check_locks(backfill)
+        return backfill
 
     def has_driver(self) -> bool:
         """Whether a live driver takes what is submitted here."""
@@ -162,7 +172,8 @@ class Runner:
         """Let a separate process drive a backfill, and return its log once it does.
 
         `arguments` give it project and lineage; `settings` are passed by name in its environment.
-        Raises EngineError with the end of its log if it ends before it has begun.
+        Raises EngineError with the end of its log, and its exit code, if it ends before it has
+        begun.
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
         private_folder(log.parent)
@@ -181,11 +192,13 @@ class Runner:
             while store.claim(backfill).fence == before:  # it has not taken the lease yet
                 if code:
                     text = log.read_text(encoding="utf-8", errors="replace").strip()
-                    raise EngineError(
+                    error = EngineError(
                         f"the process to drive {backfill} ended with exit code {code}",
                         hint=f"The end of {log}:",
                         lines=tuple(text.splitlines()[-5:]),
                     )
+                    error.exit_code = max(code, EngineError.exit_code)  # a signal's is negative
+                    raise error
                 if code == 0:
                     break  # there was nothing to do
                 code = process.poll()
@@ -273,13 +286,9 @@ class Runner:
         return replace(outcome, had_succeeded=record.state is BackfillState.SUCCEEDED)
 
     def _begin(self, executor: Executor, store: RunStore, backfill: str) -> BackfillOutcome:
-        """Drive a new backfill, and delete it where it is refused before its first run."""
-        try:
+        """Drive a new backfill."""
+        with _refused_is_forgotten(store, backfill):
             return self._drive(executor, executor.drive, backfill)
-        except BackfillError as error:
-            if error.exit_code != ServiceUnreachableError.exit_code:  # `resume` begins it later
-                _forget(store, backfill)
-            raise
 
     def _drive(
         self, executor: Executor, verb: Callable[[str], BackfillState], backfill_id: str
@@ -452,6 +461,17 @@ class Runner:
     def _check_again(self, plan: Plan) -> None:
         """Raise StalePlanError if the plan is stale by the current lineage."""
         Planning(Workspace(self._project)).check(plan)
+
+
+@contextmanager
+def _refused_is_forgotten(store: RunStore, backfill: str) -> Iterator[None]:
+    """Delete a new backfill that is refused before its first run."""
+    try:
+        yield
+    except BackfillError as error:
+        if error.exit_code != ServiceUnreachableError.exit_code:  # `resume` begins it later
+            _forget(store, backfill)
+        raise
 
 
 def _forget(store: RunStore, backfill_id: str) -> None:

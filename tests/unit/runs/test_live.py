@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.engines.live import LiveCommand
-from lineage_backfill.errors import ConfigError, ConflictError, EngineError
+from lineage_backfill.errors import BackfillError, ConfigError, ConflictError, UnfitRunError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
@@ -139,7 +139,7 @@ def test_keys_that_are_newer_than_the_plan_are_none_of_its_own() -> None:
 
 def test_keys_that_the_job_has_not_are_no_answer() -> None:
     of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
-    with pytest.raises(EngineError, match="names keys that n:daily does not have"):
+    with pytest.raises(UnfitRunError, match="names keys that n:daily does not have"):
         of.blocker([planned_run("r", job="daily", keys=("2024-03-04",))])
 
 
@@ -154,20 +154,21 @@ def test_a_program_tells_the_keys_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "said", "code"),
     [
-        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1"),
-        (program("print('2024-03-05')"), "printed output that is not JSON"),
-        (program("print(1)"), "printed JSON that is not an array of keys"),
-        (program(""), "printed output that is not JSON"),
-        (["/nowhere/at/all"], "cannot be asked"),
+        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1", 7),
+        (program("print('2024-03-05')"), "printed output that is not JSON", 64),
+        (program("print(1)"), "printed JSON that is not an array of keys", 64),
+        (program(""), "printed output that is not JSON", 64),
+        (["/nowhere/at/all"], "cannot be asked", 7),
     ],
 )
 def test_a_program_that_does_not_tell_is_an_error(
-    argv: list[str], said: str, tmp_path: Path
+    argv: list[str], said: str, code: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(BackfillError, match=said) as caught:
         LiveCommand("far", argv, tmp_path)(JOB)
+    assert caught.value.exit_code == code
     assert "LIVE_RUNS=ignore" in caught.value.hint
 
 

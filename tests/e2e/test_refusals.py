@@ -1,0 +1,116 @@
+"""What an engine or another backfill refuses: its exit code, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import fake_airflow
+from tests.e2e.test_cli import FIX, Shop, wait_for
+from tests.e2e.test_drive import drivers, end
+
+pytestmark = pytest.mark.e2e
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with fake_airflow.serve(tmp_path_factory.mktemp("airflow")) as url:
+        yield url
+
+
+def in_airflow(shop: Shop, url: str, dag: str, task: str = "build") -> None:
+    """Let the job `clean` be a task of a DAG."""
+    project = shop.folder / "lineage-backfill.toml"
+    job = f'[[job]]\nname = "clean"\nengine = "af"\ndag = "{dag}"\ntask = "{task}"\n'
+    engine = f'[engines.af]\nkind = "airflow"\nurl = "{url}"\nusername = "op"\npassword = "p"\n'
+    project.write_text(project.read_text() + engine + job + 'slice = "conf"\n')
+
+
+def left(shop: Shop) -> list[str]:
+    return [one["id"] for one in shop.document("history", schema="history")["backfills"]]
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+@pytest.mark.parametrize(
+    ("dag", "task", "said"),
+    [
+        ("paused", "build", "DAG paused is paused"),
+        ("only_scheduled", "build", "allows no manual runs"),
+        ("nowhere", "build", "has no DAG nowhere"),
+        ("one", "built", "has no task built"),
+    ],
+)
+def test_a_run_that_its_engine_refuses_is_wrong_usage_before_anything_is_kept(
+    shop: Shop, airflow: str, how: tuple[str, ...], dag: str, task: str, said: str
+) -> None:
+    in_airflow(shop, airflow, dag, task)
+    refused = shop("run", *FIX, "--yes", *how, code=64)
+    assert said in refused.stderr
+    assert refused.stdout == ""
+    assert left(shop) == []
+
+
+def test_a_drive_is_given_nothing_that_its_engine_refuses(shop: Shop, airflow: str) -> None:
+    in_airflow(shop, airflow, "paused")
+    process = shop.start("drive")
+    try:
+        wait_for(lambda: bool(drivers(shop)))
+        assert "DAG paused is paused" in shop("run", *FIX, "--yes", "--detach", code=64).stderr
+        assert left(shop) == []
+    finally:
+        end(process)
+
+
+def test_an_account_without_rights_is_not_allowed(shop: Shop, airflow: str) -> None:
+    in_airflow(shop, airflow, "one")
+    project = shop.folder / "lineage-backfill.toml"
+    project.write_text(project.read_text().replace('"op"', '"viewer"'))
+    for how in ((), ("--detach",)):
+        assert "(403)" in shop("run", *FIX, "--yes", *how, code=4).stderr
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+def test_an_engine_that_does_not_answer_is_unreachable(shop: Shop, how: tuple[str, ...]) -> None:
+    in_airflow(shop, NOWHERE, "one")
+    assert "cannot be reached" in shop("run", *FIX, "--yes", *how, code=7).stderr
+    assert shop.journal() == []
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+@pytest.mark.parametrize(
+    ("program", "code"), [("import sys; sys.exit('no scheduler')", 7), ("print(1)", 64)]
+)
+def test_a_program_that_tells_no_live_keys_refuses_alike(
+    shop: Shop, how: tuple[str, ...], program: str, code: int
+) -> None:
+    live = f"live = {json.dumps([sys.executable, '-c', program])}\n"
+    project = shop.folder / "lineage-backfill.toml"
+    project.write_text(project.read_text().replace("[engines.here]\n", f"[engines.here]\n{live}"))
+    assert "which keys others run" in shop("run", *FIX, "--yes", *how, code=code).stderr
+    assert shop.journal() == []
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+def test_a_backfill_in_the_way_is_a_conflict_and_the_refused_one_is_forgotten(
+    shop: Shop, how: tuple[str, ...]
+) -> None:
+    shop.does({"clean": "wait"})
+    first = shop("run", *FIX, "--yes", "--detach").stdout.strip()
+    wait_for(lambda: bool(shop.journal()))
+    refused = shop("run", *FIX, "--yes", *how, code=6)
+    assert (refused.stdout, left(shop)) == ("", [first])
+    second = shop("run", *FIX, "--yes", "--detach", "--wait").stdout.strip()
+    shop.go()
+    shop("watch", second)
+    assert left(shop) == [second, first]
