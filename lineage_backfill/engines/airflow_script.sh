@@ -15,7 +15,7 @@ api() { # METHOD PATH [BODY]
 }
 
 # Reads an answer from stdin and prints what a step asks of it; the other arguments are texts.
-tell() { # path|run|marks|tasks|body|clear|list|state TEXT …
+tell() { # path|run|marks|above|held|tasks|body|clear|list|state TEXT …
     python3 -c '
 import datetime, json, sys
 from urllib.parse import quote
@@ -36,6 +36,15 @@ elif what == "marks":  # the other tasks of the DAG: those above as success, the
         todo += found
     marks = [{"task_id": task, "new_state": "success" if task in above else "skipped"}
              for task in below if task not in wanted]
+    update = {"action": "update", "entities": marks, "action_on_non_existence": "skip"}
+    print(json.dumps({"actions": [update]}) if marks else "")
+elif what == "above":  # the other tasks that the wanted ones wait for directly
+    wanted = set(json.loads(texts[0]))
+    print(json.dumps([t["task_id"] for t in answer["tasks"]
+                      if t["task_id"] not in wanted and not wanted.isdisjoint(t["downstream_task_ids"])]))
+elif what == "held":  # of these, the ones that no try has run: as success, so that later tasks run
+    held = {t["task_id"] for t in answer["task_instances"] if t["state"] == "skipped" and not t["try_number"]}
+    marks = [{"task_id": task, "new_state": "success"} for task in sorted(held.intersection(json.loads(texts[0])))]
     update = {"action": "update", "entities": marks, "action_on_non_existence": "skip"}
     print(json.dumps({"actions": [update]}) if marks else "")
 elif what == "tasks":  # those that a clear would run: the wanted ones, with setups and teardowns
@@ -94,6 +103,11 @@ step() { # NAME DAG TASKS QUERY ID RUN
         state=$(wait_for "$2" "$run" "$3" "$ours" "$note")
         if [[ $state == "done" ]]; then echo "$1: done before"; return; fi
         echo "$1: clear $3 in run $run of DAG $2"
+        if [[ $run == lb__* ]]; then # made by a backfill, which skipped the tasks below its own
+            wanted=$(api GET "$dag/tasks" | tell above "$3")
+            marks=$(api POST "/dags/~/dagRuns/~/taskInstances/list" "$(tell list "$2" "$run" "$wanted" </dev/null)" | tell held "$wanted")
+            [[ -z $marks ]] || api PATCH "$dag/dagRuns/$(tell path "$run" </dev/null)/taskInstances" "$marks" >/dev/null
+        fi
         api POST "$dag/clearTaskInstances" "$(tell clear "$run" "$3" "$note" </dev/null)" >/dev/null
     fi
     state=$(wait_for "$2" "$run" "$3" "$ours" "$note")
