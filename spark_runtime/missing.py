@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lineage_backfill.partitions.calendar import EVERY
-from lineage_backfill.runspec.values import InputSpec, Key, Partition, RunKey
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.runspec.values import InputSpec, Key, Partition, ProductKey, RunKey
 from spark_runtime.checks import some
-from spark_runtime.errors import InputMissingError
-from spark_runtime.scope import Scope
+from spark_runtime.errors import InputMissingError, RuntimeFailure
+from spark_runtime.scope import Scope, patterns_of
 from spark_runtime.state import TableLog, TableState
-from spark_runtime.values import Values
+from spark_runtime.values import Pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class Missing:
     """The missing partitions of one input, by their positions in `needed`.
 
     `never` were never written; for `unknown` the log does not go back far enough. A table that is
-    read whole is one key, `*`.
+    read whole, and whose keys cannot be listed, is one key, `*`.
     """
 
     spec: InputSpec
@@ -28,8 +29,10 @@ class Missing:
     unknown: frozenset[int] = frozenset()
 
     def keys(self, places: Collection[int]) -> tuple[Key, ...]:
-        """Return the keys at these positions."""
-        return tuple(self.needed[place] for place in sorted(places))
+        """Return the keys at these positions, as ranges if all existing keys are needed."""
+        found = [self.needed[place] for place in sorted(places)]
+        along = None if self.spec.required is None else self.spec.along
+        return tuple(found if along is None else _ranges(self.needed, found, along))
 
     def problem(self, run_keys: Sequence[RunKey]) -> InputMissingError | None:
         """Return why the run must not continue, None if it may."""
@@ -87,29 +90,55 @@ class Missing:
                 yield str(run_keys[number].key), places
 
 
+def _ranges(needed: Sequence[Key], some: Iterable[Key], along: str) -> Iterator[Key]:
+    """Yield some of the needed keys as ranges in their time dimension."""
+    labels = list(dict.fromkeys(_time(key, along) for key in needed))
+    position = {label: place for place, label in enumerate(labels)}
+    rows: dict[Key, list[int]] = {}
+    for key in some:
+        row = ProductKey({**key, along: ""}) if isinstance(key, ProductKey) else ""
+        rows.setdefault(row, []).append(position[_time(key, along)])
+    for row, places in rows.items():
+        for first, last in OrdinalSet.of(places).runs():
+            text = labels[first] if first == last else f"{labels[first]}..{labels[last]}"
+            yield ProductKey({**row, along: text}) if isinstance(row, ProductKey) else text
+
+
+def _time(key: Key, along: str) -> str:
+    """Return the label of a key in its time dimension."""
+    return key[along] if isinstance(key, ProductKey) else key
+
+
 def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     """Return what is missing of an input; `log` is None if there is no table."""
     needed = spec.partitions if spec.partitions is not None else spec.required
-    keys = (EVERY,) if needed is None else tuple(one.key for one in needed)
+    state = None if spec.version is None or log is None else log.state(spec.version)
+    patterns = None if state is None or needed is None else _patterns(state, spec, needed)
+    if needed is None or (patterns is None and state is not None):
+        keys: tuple[Key, ...] = (EVERY,)
+    else:
+        keys = tuple(one.key for one in needed)
     everything = frozenset(range(len(keys)))
-    if spec.version is None or log is None:
+    if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything)
-    state = log.state(spec.version)
     written = log.ever_written(state)
-    if needed is None:
+    if patterns is None:
         lacking = frozenset() if written else everything
     else:
-        lacking = frozenset(_lacking(state, spec, needed, written))
+        covered = Scope(state.columns, dict(zip(patterns, keys, strict=True))).fitted(written)
+        lacking = frozenset(n for n, pattern in enumerate(patterns) if pattern not in covered)
     is_whole = state.complete and state.first_read == 0
     never, unknown = (lacking, frozenset[int]()) if is_whole else (frozenset[int](), lacking)
     return Missing(spec=spec, needed=keys, never=never, unknown=unknown)
 
 
-def _lacking(
-    state: TableState, spec: InputSpec, needed: Sequence[Partition], written: Iterable[Values]
-) -> Iterator[int]:
-    """Yield the positions of the partitions that were not written."""
-    scope = Scope.of(state, spec, needed)
-    covered = scope.fitted(written)
-    place = {one.key: number for number, one in enumerate(needed)}
-    return (place[key] for pattern, key in scope.keys.items() if pattern not in covered)
+def _patterns(
+    state: TableState, spec: InputSpec, needed: Sequence[Partition]
+) -> Sequence[Pattern] | None:
+    """Return the needed partitions; None for a table that is read whole and has other columns."""
+    try:
+        return patterns_of(state, spec, needed)
+    except RuntimeFailure:
+        if spec.required is None:
+            raise
+        return None

@@ -11,7 +11,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lineage_backfill.runspec.values import NULL_DIRECTORY, Key, Partition, ProductKey, Target
+from lineage_backfill.runspec.values import (
+    NULL_DIRECTORY,
+    InputSpec,
+    Key,
+    Partition,
+    ProductKey,
+    Target,
+)
 from spark_runtime.errors import PartitionValueError, TableError
 from spark_runtime.state import TableState
 from spark_runtime.values import (
@@ -55,43 +62,24 @@ class Scope(Collection[Pattern]):
         self._open = [mask for mask in masks if any(mask)]
 
     @classmethod
-    def of(cls, state: TableState, target: Target, partitions: Iterable[Partition]) -> Scope:
+    def of(cls, state: TableState, target: Target, partitions: Sequence[Partition]) -> Scope:
         """Return the partitions of a table that a run spec names.
 
         Raises PartitionValueError, and TableError if the table is partitioned differently.
         """
-        columns = state.columns
-        if {c.name.lower() for c in columns} != {name.lower() for name in target.columns}:
-            if state.clustered:
-                raise TableError(
-                    f"{target.dataset} is clustered, not partitioned: it has no partitions that "
-                    "could be replaced exactly",
-                    hint='Partition the table by its keys, or declare it with grain = "none".',
-                )
-            raise TableError(
-                f"{target.dataset} is partitioned by "
-                f"{[column.name for column in columns] or 'nothing'}, the run spec says "
-                f"{list(target.columns) or 'nothing'}",
-                hint="Correct `columns` in the project file.",
-            )
-        refuse_inexact(columns)
-        _refuse_unreadable(columns, target)
-        names = declared_names(target, columns)
         keys: dict[Pattern, Key] = {}
-        for partition in partitions:
-            told = partition.values
-            pattern = tuple(
-                column.canonical(told[name]) if name in told else ANY
-                for column, name in zip(columns, names, strict=True)
-            )
+        for partition, pattern in zip(
+            partitions, patterns_of(state, target, partitions), strict=True
+        ):
             other = keys.setdefault(pattern, partition.key)
-            if other != partition.key:
+            # Reading both is exact; replacing one of them would clear the other.
+            if other != partition.key and not isinstance(target, InputSpec):
                 raise PartitionValueError(
                     f"keys '{other}' and '{partition.key}' are both stored as "
-                    f"{describe(columns, pattern)}",
+                    f"{describe(state.columns, pattern)}",
                     hint="Set a format in the dataset's `columns` that distinguishes them.",
                 )
-        return cls(columns, keys, names)
+        return cls(state.columns, keys, declared_names(target, state.columns))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -179,6 +167,39 @@ class Scope(Collection[Pattern]):
             if left_out and name in by_name
         }
         return Member(_labelled(within[0], texts), by_name, within)
+
+
+def patterns_of(
+    state: TableState, target: Target, partitions: Iterable[Partition]
+) -> list[Pattern]:
+    """Return the partitions of a table that a run spec names, in its order.
+
+    Raises PartitionValueError, and TableError if the table is partitioned differently.
+    """
+    columns = state.columns
+    if {c.name.lower() for c in columns} != {name.lower() for name in target.columns}:
+        if state.clustered:
+            raise TableError(
+                f"{target.dataset} is clustered, not partitioned: it has no partitions that "
+                "could be replaced exactly",
+                hint='Partition the table by its keys, or declare it with grain = "none".',
+            )
+        raise TableError(
+            f"{target.dataset} is partitioned by "
+            f"{[column.name for column in columns] or 'nothing'}, the run spec says "
+            f"{list(target.columns) or 'nothing'}",
+            hint="Correct `columns` in the project file.",
+        )
+    refuse_inexact(columns)
+    _refuse_unreadable(columns, target)
+    names = declared_names(target, columns)
+    return [
+        tuple(
+            column.canonical(told.values[name]) if name in told.values else ANY
+            for column, name in zip(columns, names, strict=True)
+        )
+        for told in partitions
+    ]
 
 
 def _refuse_unreadable(columns: Iterable[PartitionColumn], target: Target) -> None:

@@ -14,7 +14,7 @@ from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import TableRecord
-from lineage_backfill.project.resolver import Input, JobFacts, read_by
+from lineage_backfill.project.resolver import Input, JobFacts, never_written, read_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +115,7 @@ def _lacking(
         calendar = edge.data.calendar
         if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
             continue
-        there = written[edge.dataset]
-        if edge.reads_whole and edge.on_missing == "guard":
-            lost = NOTHING if there else calendar.existing
-        else:
-            lost = read_by(facts, edge, keys) - there
+        lost = never_written(facts, edge, keys, written[edge.dataset])
         if lost:
             yield edge, calendar, lost
 
@@ -129,10 +125,6 @@ def _failing(
 ) -> Iterator[PartitionSet]:
     """Yield the run keys that would fail."""
     for key in keys:
-        needed = read_by(facts, edge, key)
-        if edge.on_missing == "fail":
-            fails = bool(needed - there)
-        else:
-            fails = bool(needed) and not (there if edge.reads_whole else needed & there)
-        if fails:
+        lost = never_written(facts, edge, key, there)
+        if lost and (edge.on_missing == "fail" or lost == read_by(facts, edge, key)):
             yield key

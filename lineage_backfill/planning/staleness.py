@@ -22,7 +22,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.request import ChangedJob
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import Input, JobFacts, Output, read_by
+from lineage_backfill.project.resolver import Input, JobFacts, Output, never_written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,8 +293,9 @@ class _Judge:
             made = self._resolver.edges.writers.get(edge.dataset)
             if made or table is None or calendar is None or edge.on_missing == "read":
                 continue
-            if keys := read_by(facts, edge, stale) - table.written if table.is_whole else NOTHING:
-                yield Lacking(dataset=edge.dataset, calendar=calendar, keys=keys)
+            lost = never_written(facts, edge, stale, table.written) if table.is_whole else NOTHING
+            if lost:
+                yield Lacking(dataset=edge.dataset, calendar=calendar, keys=lost)
 
     @staticmethod
     def _wanted(calendar: Calendar, found: Iterable[Staleness]) -> PartitionSet:

@@ -78,6 +78,15 @@ class Input:
         return self.mapping is None or self.mapping.reads_whole
 
     @property
+    def judged_whole(self) -> bool:
+        """Whether its partitions cannot be listed, so that any written one is enough."""
+        calendar = self.data.calendar
+        if not self.reads_whole or calendar is None:
+            return self.reads_whole
+        is_listed = calendar.bounded and not (calendar.is_whole or calendar.is_open)
+        return not is_listed or not calendar.existing
+
+    @property
     def on_missing(self) -> OnMissing:
         """When a run fails because partitions were never written; never for a reference."""
         if self.reference:
@@ -745,6 +754,16 @@ def read_by(
     """Return the partitions of one input that run keys read; its mapping is known."""
     assert edge.mapping is not None
     return read(edge.mapping, keys if edge.own else corrected_by(facts, keys))
+
+
+def never_written(
+    facts: JobFacts, edge: Input, keys: PartitionSet, written: PartitionSet
+) -> PartitionSet:
+    """Return the partitions that run keys require of an input and that are not in `written`."""
+    needed = read_by(facts, edge, keys)
+    if edge.judged_whole:
+        return NOTHING if written else needed
+    return needed - written
 
 
 def corrected_by(facts: JobFacts, keys: PartitionSet) -> PartitionSet:

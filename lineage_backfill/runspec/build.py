@@ -17,6 +17,7 @@ from lineage_backfill.project.columns import (
     physical_values,
     refuse_unplaced,
     repeated,
+    unplaced,
 )
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
@@ -66,6 +67,7 @@ class SpecBuilder:
         self._root = root
         self._outbox = outbox
         self._url = url
+        self._listed: dict[tuple[DatasetRef, PartitionSet], tuple[Partition, ...]] = {}
 
     def build(
         self,
@@ -131,13 +133,22 @@ class SpecBuilder:
 
     def _input(self, data: DatasetFacts, wanted: PartitionSet | None, needs: Needs) -> InputSpec:
         required = needs.required if wanted is None else None
+        if required is not None and unplaced(data.declaration, data.calendar):
+            required = None
         return InputSpec(
             **self._table(data),
             partitions=None if wanted is None else _partitions(data, wanted),
             on_missing=needs.on_missing,
-            required=None if required is None else _partitions(data, required),
+            required=None if required is None else self._required(data, required),
+            along=None if required is None else _along(data),
             needs=None if wanted is None else needs.by_key(wanted),
         )
+
+    def _required(self, data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
+        """Return the keys of an input that is read whole; those of many runs are the same."""
+        if (data.ref, keys) not in self._listed:
+            self._listed = {(data.ref, keys): _partitions(data, keys)}
+        return self._listed[data.ref, keys]
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration
@@ -178,6 +189,12 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
         Partition(key=_label(key), values=physical_values(key, columns))
         for key in expand(calendar, keys)
     )
+
+
+def _along(data: DatasetFacts) -> str | None:
+    """Return the dimension along which keys form ranges, a name for plain keys; None if none."""
+    time = None if data.calendar is None else data.calendar.time
+    return None if time is None else time.name or "time"
 
 
 def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:

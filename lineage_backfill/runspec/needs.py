@@ -29,10 +29,9 @@ class Needs:
     @property
     def required(self) -> PartitionSet | None:
         """The keys that an input must have though it is read whole; None where any will do."""
-        mapping = self.edge.mapping if self.edge else None
-        if self.edge is None or mapping is None or self.on_missing != "fail" or mapping.unbounded:
+        if self.edge is None or self.edge.mapping is None or self.edge.judged_whole:
             return None
-        return None if mapping.upstream.is_whole else read_by(self.facts, self.edge, self.keys)
+        return read_by(self.facts, self.edge, self.keys)
 
     def by_key(self, wanted: PartitionSet) -> tuple[tuple[tuple[int, int], ...], ...] | None:
         """Return the places in `wanted` that each run key needs; None where each needs them all."""

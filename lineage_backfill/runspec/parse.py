@@ -321,6 +321,7 @@ def _input(value: object, place: str) -> InputSpec:
             on_missing=reader.choice("on_missing", _ON_MISSING),
             required=required,
             needs=_needs(reader, len(partitions or ())),
+            along=reader.optional("along", str),
         )
     )
 

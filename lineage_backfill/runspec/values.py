@@ -86,7 +86,8 @@ class InputSpec(Target):
     `on_missing` says when the run fails because partitions that it needs were never written. It
     needs `required` where that is given, else `partitions`. `needs` holds for each run key in turn
     which of the partitions that key needs, as index ranges with both ends included; None stands
-    for all of them.
+    for all of them. `along` is the time dimension of `required`, whose keys are consecutive in it:
+    those that are missing are named as ranges.
     """
 
     partitions: tuple[Partition, ...] | None
@@ -94,6 +95,7 @@ class InputSpec(Target):
     on_missing: OnMissing = "guard"
     required: tuple[Partition, ...] | None = None
     needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
+    along: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +206,8 @@ class InputResult:
 
     `types` are those of the columns whose values the partitions tell, as the table names them.
     Of the keys that the run needs, `missing` were never written, and `unknown` are empty and may be
-    older than the log; `*` is the whole table.
+    older than the log. Where all keys are read they are ranges, in their time dimension; `*` is the
+    whole table.
     """
 
     dataset: DatasetRef
@@ -247,7 +250,7 @@ class RunResult:
 _OPTIONAL = frozenset(
     {
         *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
-        *("required", "needs", "missing", "unknown", "merged", "keys_derived"),
+        *("required", "needs", "along", "missing", "unknown", "merged", "keys_derived"),
     }
 )
 

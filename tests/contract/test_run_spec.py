@@ -125,6 +125,23 @@ def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[d
     ]
 
 
+def ordinary(edges: str, keys: str | None, job_table: str, folder: Path) -> RunSpec:
+    """Return the run spec of a run that no backfill planned."""
+    reads, name, writes = (part.strip() for part in edges.split(">"))
+    text = _toml(name, job_table)
+    (folder / "lineage-backfill.toml").write_text(f'[project]\nnamespace = "w"\n{text}')
+    project = load_project(folder)
+    job = declare(
+        project,
+        name,
+        reads=[Read(read.strip()) for read in reads.split(",")],
+        writes=[Write(writes)],
+    )
+    asked = StartRequest(keys=keys.split(",") if keys else ())
+    (spec,) = run_specs(job, project, asked, NOW)
+    return spec
+
+
 @pytest.mark.parametrize("key", ["2023-11-05T01-0400", "2023-11-05T01-0500"])
 def test_half_of_a_partition_that_two_hours_share_is_not_replaced(key: str) -> None:
     clocks = """
@@ -219,6 +236,49 @@ def test_a_run_of_several_keys_is_told_what_each_needs(
     assert source.get("needs") == expected
     jsonschema.validate(document, SCHEMA)
     assert parse_spec(document).to_dict() == document
+
+
+_OPEN = """
+[[dataset]]
+name = "{name}"
+location = "/data/endless"
+{calendar}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "calendar", "on_missing", "count", "along"),
+    [
+        ("days", "", "guard", 31, "time"),
+        ("days", "", "fail", 31, "time"),
+        ("days", "", "read", 31, "time"),
+        ("sales", "", "guard", 62, "day"),
+        ("regions", "", "guard", 2, None),
+        ("names", "", "guard", None, None),
+        ("endless", 'grain = "day"\ncolumn = "day"', "fail", None, None),  # without a first key
+        ("unplaced", 'grain = "day"\nstart = "2024-03-01"', "guard", None, None),  # or columns
+        ("open", 'keys = "runtime"\ncolumn = "region"', "fail", None, None),
+        ("future", 'grain = "day"\nstart = "2030-01-01"\ncolumn = "day"', "fail", None, None),
+    ],
+)
+def test_all_of_an_input_requires_its_existing_keys(
+    source: str,
+    calendar: str,
+    on_missing: str,
+    count: int | None,
+    along: str | None,
+    tmp_path: Path,
+) -> None:
+    read = f'reads = [{{ dataset = "{source}", mapping = "all", on_missing = "{on_missing}" }}]'
+    more = _OPEN.format(name=source, calendar=calendar) if calendar else ""
+    spec = ordinary(f"{source} > j > names_out", None, read + FULL + more, tmp_path)
+    document = {**spec.to_dict(), "result_path": "/result.json"}
+    jsonschema.validate(document, SCHEMA)
+    assert parse_spec(document).inputs == spec.inputs
+    (given,) = spec.inputs
+    assert given.partitions is None
+    assert (None if given.required is None else len(given.required)) == count
+    assert given.along == along
 
 
 @pytest.mark.parametrize("needs", [[[[0, 9999]]], [[[2, 1]]], [[1]], [1], [[["a", 1]]]])
@@ -329,18 +389,8 @@ mode = "merge"
 def test_a_run_that_nobody_planned_reads_and_writes_what_a_planned_one_does(
     edges: str, keys: str | None, table: str, tmp_path: Path
 ) -> None:
-    reads, name, writes = (part.strip() for part in edges.split(">"))
-    file = tmp_path / "lineage-backfill.toml"
-    file.write_text('[project]\nnamespace = "w"\n' + _toml(name, table))
-    project = load_project(tmp_path)
-    job = declare(
-        project,
-        name,
-        reads=[Read(read.strip()) for read in reads.split(",")],
-        writes=[Write(writes)],
-    )
-    asked = StartRequest(keys=keys.split(",") if keys else ())
-    (ours,) = run_specs(job, project, asked, NOW)
+    name = edges.split(">")[1].strip()
+    ours = ordinary(edges, keys, table, tmp_path)
 
     theirs = [
         parse_spec(json.loads(json.dumps(document))) for document in specs(edges, name, keys, table)

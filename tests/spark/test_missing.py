@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lineage_backfill.runspec.values import RunResult
+from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey, RunResult
 from spark_runtime.configuration import load_project
 from spark_runtime.job import load_job
 from spark_runtime.missing import find_missing
@@ -256,16 +256,68 @@ def test_a_table_without_partitions_that_nothing_was_added_to_is_missing(
     assert out(spark) == {**GOOD, "2024-01-02": 0}
 
 
-@pytest.mark.parametrize("kind", ["delta"])
-def test_all_of_an_input_may_be_required(
-    spark: SparkSession, runs: Runs, fill: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("on_missing", "message"), [("guard", None), ("fail", "were never written: {}"), ("read", None)]
+)
+def test_all_existing_keys_of_an_input_are_required(
+    spark: SparkSession,
+    runs: Runs,
+    fill: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    on_missing: str,
+    message: str | None,
 ) -> None:
-    fill("raw", "day", "2024-01-01")
-    every = 'mapping = "all"\n'
-    assert runs("days", "2024-01-01", read=every).error is None
-    result = runs("days", "2024-01-01", read=f'{every}on_missing = "fail"')
+    fill("raw", "day", "2024-01-01", scope=("2024-01-01", "2024-01-04"))
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    lost = f"2024-01-02..2024-01-03, 2024-01-05..{yesterday}"
+    read = f'mapping = "all"\non_missing = "{on_missing}"'
+    with caplog.at_level(logging.WARNING, "spark_runtime"):
+        result = runs("days", "2024-01-01", read=read)
+    assert ", ".join(map(str, result.inputs[0].missing or ())) == lost
+    if message is None:
+        assert result.error is None
+        assert (f"read as empty: {lost}" in caplog.text) is (on_missing == "guard")
+    else:
+        assert result.error is not None
+        assert message.format(lost) in result.error.message
+        assert out(spark) == GOOD
+
+
+@pytest.mark.parametrize("on_missing", ["guard", "fail"])
+@pytest.mark.parametrize("is_created", [True, False])
+def test_all_of_an_input_that_nothing_was_written_to_is_missing(
+    spark: SparkSession,
+    runs: Runs,
+    fill: Callable[..., Any],
+    tmp_path: Path,
+    on_missing: str,
+    is_created: bool,
+    kind: str,
+) -> None:
+    if is_created and kind == "delta":
+        place = tmp_path / "raw"
+        columns = "(day STRING, n INT) USING delta PARTITIONED BY (day)"
+        spark.sql(f"CREATE TABLE delta.`{place}` {columns}")
+    result = runs("days", "2024-01-01", read=f'mapping = "all"\non_missing = "{on_missing}"')
     assert result.error is not None
-    assert "never written: 2024-01-02, 2024-01-03" in result.error.message
+    assert "ever written" in result.error.message
+    assert out(spark) == GOOD
+
+
+@pytest.mark.parametrize("kind", ["delta"])
+def test_an_input_that_is_read_whole_may_have_other_partition_columns(
+    spark: SparkSession, runs: Runs, tmp_path: Path
+) -> None:
+    place = tmp_path / "raw"
+    spark.sql(f"CREATE TABLE delta.`{place}` (day STRING, n INT) USING delta")
+    read = 'mapping = "all"'
+    result = runs("days", "2024-01-01", read=read)
+    assert result.inputs[0].missing == ("*",)
+    spark.sql(f"INSERT INTO delta.`{place}` VALUES ('2024-01-01', 3)")
+    result = runs("days", "2024-01-01", read=read)
+    assert result.error is None
+    assert result.inputs[0].missing is None
+    assert out(spark) == {"2024-01-01": 3, "2024-01-02": 20}
 
 
 @pytest.mark.parametrize("kind", ["delta"])
@@ -335,3 +387,33 @@ def test_many_thousand_keys_are_judged_at_once(
     assert len(found.never) == 39_999
     assert problem is not None
     assert "k000001, k000002, k000003, k000004, k000005 and 39994 more" in problem.message
+
+
+def test_missing_keys_of_a_product_are_ranges_of_its_time(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    days = [f"2024-01-{number:02}" for number in range(1, 10)]
+    made = table("day", "region", name="sales")
+    rows = [(day, "eu", 1) for day in days[:3]] + [(days[5], "us", 1)]
+    frame = spark.createDataFrame(rows, "day STRING, region STRING, n INT")
+    made.write(frame, [{"day": day, "region": region} for day, region, _ in rows])
+    keys = [ProductKey({"day": day, "region": one}) for day in days for one in ("eu", "us")]
+    target = made.run_spec([{"day": "2024-01-01", "region": "eu"}]).outputs[0]
+    source = InputSpec(
+        dataset=target.dataset,
+        format="delta",
+        columns=target.columns,
+        location=target.location,
+        partitions=None,
+        version=made.version,
+        required=tuple(Partition(key=key, values=key) for key in keys),
+        along="day",
+    )
+    found = find_missing(source, Tables(spark).log(source))
+    assert found.keys(found.never) == (
+        {"region": "us", "day": "2024-01-01..2024-01-05"},
+        {"region": "us", "day": "2024-01-07..2024-01-09"},
+        {"region": "eu", "day": "2024-01-04..2024-01-09"},
+    )
+    (warning,) = found.warnings()
+    assert ": day=2024-01-01..2024-01-05/region=us, day=2024-01-07..2024-01-09/region=us" in warning

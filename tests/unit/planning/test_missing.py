@@ -136,3 +136,75 @@ def test_what_fails_for_want_of_an_input_makes_what_reads_it_wait(
     assert waiting_keys(made, resolver, records) == {
         job(name): parse(days, (keys,)) for name, keys in waiting.items()
     }
+
+
+ALL = """
+[[dataset]]
+name = "days"
+grain = "day"
+start = "2024-03-01"
+end = "2024-03-09"
+
+[[dataset]]
+name = "open"
+keys = "runtime"
+
+[[job]]
+name = "total"
+[[job.reads]]
+dataset = "{source}"
+mapping = "all"
+on_missing = "{word}"
+[[job.writes]]
+dataset = "names"
+mode = "full"
+
+[[dataset]]
+name = "names"
+grain = "none"
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "word", "written", "lost", "fails"),
+    [
+        ("days", "guard", "2024-03-01..2024-03-09", (), False),
+        (
+            "days",
+            "guard",
+            "2024-03-03",
+            ("2024-03-01..2024-03-02", "2024-03-04..2024-03-09"),
+            False,
+        ),
+        ("days", "fail", "2024-03-03..2024-03-09", ("2024-03-01..2024-03-02",), True),
+        ("days", "guard", "", ("2024-03-01..2024-03-09",), True),
+        ("days", "read", "", (), False),
+        ("open", "guard", "*", (), False),
+        ("open", "fail", "*", (), False),
+        ("open", "fail", "", ("*",), True),
+    ],
+)
+def test_all_of_an_input_needs_its_existing_keys(
+    source: str, word: str, written: str, lost: tuple[str, ...], fails: bool
+) -> None:
+    toml, edges = (
+        declarations(ALL.format(source=source, word=word)),
+        lineage(f"{source} > total > names"),
+    )
+    made = plan(request(jobs={"total": None}), edges, toml)
+    resolver = Resolver(edges, toml, now=NOW)
+    calendar = resolver.calendar(dataset(source))
+    assert calendar is not None
+    table = record(resolver, source, written)
+    if not written:  # its log goes back to its first commit, which added nothing
+        table = TableRecord(changes=(Change(keys=PartitionSet(()), at=AT, version=0),))
+    tables = {dataset(source): table}
+    found = missing_reads(made, resolver, tables)
+    assert [(one.partitions, bool(one.failing)) for one in found] == (
+        [(lost, fails)] if lost else []
+    )
+    assert bool(waiting_keys(made, resolver, tables)) is fails
+    tables[dataset("names")] = TableRecord(changes=table.changes[:0])
+    (stale,) = find_stale(resolver, tables=tables, runs={}, jobs={job("total")})
+    assert stale.stale
+    assert [one.keys for one in stale.lacking] == ([parse(calendar, lost)] if lost else [])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.runspec.values import Partition, ProductKey, Target
+from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey, Target
 from spark_runtime.errors import PartitionValueError, TableError
 from spark_runtime.scope import Scope, describe, predicate
 from spark_runtime.state import NOTHING, TableState
@@ -53,6 +53,14 @@ def test_two_keys_in_one_partition_are_refused() -> None:
     assert scope((HOUR,), *keys[:1]).keys == {("1",): "a"}
     with pytest.raises(PartitionValueError, match="keys 'a' and 'b' are both stored as hour=1"):
         scope((HOUR,), *keys)
+
+
+def test_an_input_may_hold_two_keys_in_one_partition() -> None:
+    keys = [Partition(key=key, values={"hour": "1"}) for key in ("T01-0400", "T01-0500")]
+    read = InputSpec(
+        dataset=TARGET.dataset, format="delta", columns=("hour",), location="/t", partitions=None
+    )
+    assert list(Scope.of(TableState(columns=(HOUR,)), read, keys)) == [("1",)]
 
 
 def test_partitions_are_described_as_hive_writes_them() -> None:
