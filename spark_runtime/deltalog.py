@@ -177,36 +177,48 @@ class DeltaLog:
     def _committed_at(self, version: int) -> datetime | None:
         """Return the time in a commit, None if the table keeps none."""
         path = self._path(version)
-        (action,) = _parsed(_lines(path)[:1], path)
-        stamp = (action.get("commitInfo") or {}).get("inCommitTimestamp")
-        return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
+        return _at(_info(_parsed(_lines(path)[:1], path)).get("inCommitTimestamp"))
 
     def _checksum(self, version: int) -> TableState | None:
         """Return the checksum file of a version, None if there is none."""
         try:
             text = (self._folder / f"{version:020}.crc").read_text(encoding="utf-8")
             checksum = json.loads(text)
-            metadata = checksum["metadata"]
-        except (OSError, ValueError, KeyError):
+            held = {"metaData": checksum["metadata"], "protocol": checksum.get("protocol")}
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        _refuse_commits_elsewhere(checksum.get("protocol") or {}, self.location)
-        return with_metadata(TableState(version=version, complete=False), metadata)
+        if _flaw(held) or not held["metaData"]:
+            return None
+        _refuse_commits_elsewhere(held["protocol"] or {}, self.location)
+        return with_metadata(TableState(version=version, complete=False), held["metaData"])
 
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
         start = state.version + 1
-        if start not in commits:
+        if not commits.issuperset(range(start, target + 1)):
             start, state = self._from_checkpoint(commits, checkpoints, target)
         for version in range(start, target + 1):
-            state = _advance(state, version, self._read(version), self.location)
+            actions = self._read(version)
+            if version == 0:
+                self._check_first(actions)
+            state = _advance(state, version, actions, self.location)
         return state
+
+    def _check_first(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Raise TableError unless the first commit describes the table."""
+        for kind in ("protocol", "metaData"):
+            if not any(action.get(kind) for action in actions):
+                raise _damaged(self._path(0), f"the first commit has no `{kind}`")
 
     def _from_checkpoint(
         self, commits: set[int], checkpoints: Mapping[int, list[Place]], target: int
     ) -> tuple[int, TableState]:
         usable = [v for v in checkpoints if v <= target]
         if not usable:
-            raise self._gone(target)
+            wanted = range(target + 1)
+            raise self._gone(
+                next(v for v in wanted if v not in commits) if 0 in commits else target
+            )
         newest = max(usable)
         actions = self._read_checkpoint(checkpoints[newest])
         if actions is None:
@@ -271,7 +283,10 @@ class DeltaLog:
             raise self._gone(version) from error
 
     def _gone(self, version: int) -> TableError:
+        commits, _ = self._list()
         newest = self.latest_version() or 0
+        if any(older < version for older in commits) and version < newest:
+            return _damaged(self._path(version), "it is missing between older and newer commits")
         if version > newest:
             return TableError(
                 f"the log of {self.location} ends with version {newest}, a later one was asked for",
@@ -304,17 +319,62 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
     try:
         actions = [json.loads(line) for line in lines]
     except ValueError:
-        actions = []
-    if not actions or not all(map(_is_action, actions)):
-        raise TableError(
-            f"{path} is damaged: it does not hold one JSON object per line",
-            hint="Restore this file from a backup; later versions cannot be read without it.",
-        )
+        raise _damaged(path, "it does not hold one JSON object per line") from None
+    flaw = next(filter(None, map(_flaw, actions)), "" if actions else "it holds no action")
+    if flaw:
+        raise _damaged(path, flaw)
     return actions
 
 
-def _is_action(action: object) -> bool:
-    return isinstance(action, dict) and all(isinstance(b, dict | None) for b in action.values())
+def _damaged(path: Place, flaw: str) -> TableError:
+    return TableError(
+        f"{path} is damaged: {flaw}",
+        hint="Restore this file from a backup; later versions cannot be read without it.",
+    )
+
+
+_ANY = (dict, type(None))
+#: Members of actions that are read here, with their types; `commitInfo` may hold anything.
+_MEMBERS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "add": {"path": (str,), "partitionValues": (dict,), "dataChange": (bool, type(None))},
+    "remove": {"path": (str,), "partitionValues": _ANY, "dataChange": (bool, type(None))},
+    "metaData": {"schemaString": (str,), "configuration": _ANY},
+    "txn": {"appId": (str,), "version": (int,)},
+    "protocol": {"readerFeatures": (list, type(None)), "writerFeatures": (list, type(None))},
+    "deletionVector": {"storageType": (str,), "pathOrInlineDv": (str,), "cardinality": (int,)},
+}
+
+
+def _flaw(action: object) -> str:
+    """Return what is wrong with an action; empty if nothing is."""
+    if not isinstance(action, dict) or not action:
+        return "a line holds no action"
+    for kind, body in action.items():
+        if body is None:
+            continue
+        if not isinstance(body, dict):
+            return f"its `{kind}` is no JSON object"
+        for name, types in _MEMBERS.get(kind, {}).items():
+            if not isinstance(body.get(name), types):
+                return f"its `{kind}` has no valid `{name}`"
+        if kind in ("add", "remove"):
+            values = (body.get("partitionValues") or {}).values()
+            if not all(isinstance(value, str | None) for value in values):
+                return f"its `{kind}` has no valid `partitionValues`"
+            if body.get("deletionVector") is not None:
+                return _flaw({"deletionVector": body["deletionVector"]})
+        if kind == "metaData" and not _is_readable(body):
+            return "its `metaData` has no valid schema and partition columns"
+    return ""
+
+
+def _is_readable(metadata: Mapping[str, Any]) -> bool:
+    """Whether a `metaData` action has a schema with its partition columns."""
+    try:
+        _columns_of(with_metadata(TableState(), metadata))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _advance(
@@ -438,8 +498,8 @@ def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
 
 
 def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> None:
-    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
-    elsewhere = sorted(features & _COMMITS_ELSEWHERE)
+    names = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
+    elsewhere = sorted(_COMMITS_ELSEWHERE.intersection(map(str, names)))
     if elsewhere:
         raise TableError(
             f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
@@ -490,21 +550,41 @@ def _commit(
     names: tuple[str, ...],
     held: _Holders,
 ) -> Commit:
-    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
+    info = _info(actions)
     bodies = (a.get("add") or a.get("remove") for a in actions)
     changed = (b for b in bodies if b and b.get("dataChange", True))
     touched = {_values(body, columns, names, held) for body in changed}
-    stamp = info.get("inCommitTimestamp") or info.get("timestamp")
     return Commit(
         version=version,
         touched=frozenset(values for values in touched if values is not None),
-        at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
+        at=_at(info.get("inCommitTimestamp") or info.get("timestamp")),
         by=info.get("userName") or info.get("engineInfo"),
-        operation=str(info.get("operation", "unknown operation")),
+        operation=info.get("operation", "unknown operation"),
         read_version=info.get("readVersion"),
         metadata=_our_metadata(info.get("userMetadata")),
         merged=_merged(info),
     )
+
+
+_INFO: Mapping[str, type] = {
+    **dict.fromkeys(("inCommitTimestamp", "timestamp", "readVersion"), int),
+    **dict.fromkeys(("operation", "userName", "engineInfo", "userMetadata"), str),
+    "operationMetrics": dict,
+}
+
+
+def _info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the members of `commitInfo` that have their usual types; any JSON is allowed there."""
+    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
+    return {name: info[name] for name, kind in _INFO.items() if isinstance(info.get(name), kind)}
+
+
+def _at(milliseconds: int | None) -> datetime | None:
+    """Return an instant, None if there is none or no such one."""
+    try:
+        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None
 
 
 def _merged(info: Mapping[str, Any]) -> Mapping[str, int] | None:
@@ -512,9 +592,17 @@ def _merged(info: Mapping[str, Any]) -> Mapping[str, int] | None:
     names = {
         f"numTargetRows{what.capitalize()}": what for what in ("inserted", "updated", "deleted")
     }
-    if info.get("operation") != "MERGE" or not names.keys() <= metrics.keys():
+    counts = {what: _count(metrics.get(name)) for name, what in names.items()}
+    known = {what: count for what, count in counts.items() if count is not None}
+    return known if info.get("operation") == "MERGE" and len(known) == len(names) else None
+
+
+def _count(value: object) -> int | None:
+    """Return a number that may be written as text, None if it is none."""
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (OverflowError, TypeError, ValueError):
         return None
-    return {what: int(metrics[name]) for name, what in names.items()}
 
 
 def _our_metadata(text: str | None) -> Mapping[str, Any]:
@@ -523,7 +611,22 @@ def _our_metadata(text: str | None) -> Mapping[str, Any]:
     except ValueError:
         return {}
     ours = document.get(METADATA_KEY) if isinstance(document, dict) else None
-    return ours if isinstance(ours, dict) else {}
+    return ours if isinstance(ours, dict) and _is_ours(ours) else {}
+
+
+def _is_ours(document: Mapping[str, Any]) -> bool:
+    """Whether metadata has the members of ours with their types."""
+    undone, partitions = document.get("undo_of") or [], document.get("partitions") or []
+    undone = [undone] if isinstance(undone, str) else undone
+    return (
+        isinstance(document.get("token"), str | None)
+        and isinstance(document.get("taken_back"), int | None)
+        and isinstance(undone, list)
+        and all(isinstance(one, str) for one in undone)
+        and isinstance(partitions, list)
+        and all(isinstance(one, list) and len(one) == 3 for one in partitions)
+        and all(isinstance(values, list) for values, _, _ in partitions)
+    )
 
 
 def _values(
@@ -553,10 +656,8 @@ def _file(body: Mapping[str, Any]) -> File:
 def _rows(body: Mapping[str, Any]) -> int | None:
     try:
         stats = json.loads(body.get("stats") or "{}") or body.get("stats_parsed") or {}
-    except ValueError:
+    except (TypeError, ValueError):
         return None
-    records = stats.get("numRecords")
-    if records is None:
-        return None
+    records = _count(stats.get("numRecords") if isinstance(stats, dict) else None)
     vector = body.get("deletionVector")
-    return int(records) - int(vector["cardinality"]) if vector else int(records)
+    return records - int(vector["cardinality"]) if vector and records is not None else records

@@ -23,6 +23,7 @@ def metadata(column: str = "day") -> dict[str, Any]:
     return {"metaData": {"schemaString": text, "partitionColumns": [column], "configuration": {}}}
 
 
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 SCHEMA = schema()
 METADATA = metadata()
 
@@ -55,6 +56,8 @@ class Log:
 
     def commit(self, *actions: dict[str, Any]) -> None:
         self.version += 1
+        if self.version == 0:
+            actions = (*actions, PROTOCOL)
         lines = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
         self.path(self.version).write_text(lines, encoding="utf-8")
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,114 @@ def test_a_damaged_commit_is_named_with_what_to_do(log: Log, text: bytes, versio
             read()
         assert raised.value.hint is not None
         assert "Restore this file" in raised.value.hint
+
+
+def _schema(**members: Any) -> dict[str, Any]:
+    return {"metaData": {**METADATA["metaData"], **members}}
+
+
+_FILE = {"path": "a", "partitionValues": {"day": "d1"}}
+_FIELDS = '{"type": "struct", "fields": [%s]}'
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {},
+        {"metaData": {"partitionColumns": ["day"]}},
+        *(
+            _schema(schemaString=text)
+            for text in (3, "{", "[]", '{"type": "struct"}', '{"fields": {}}', _FIELDS % "")
+        ),
+        *(
+            _schema(schemaString=_FIELDS % field)
+            for field in ('{"name": "day"}', '{"type": "string"}', '{"name": "day", "type": 4}')
+        ),
+        *(_schema(partitionColumns=names) for names in (["other"], "day", [1])),
+        _schema(configuration=["a"]),
+        *({kind: {"partitionValues": {"day": "d1"}}} for kind in ("add", "remove")),
+        *({kind: {**_FILE, "path": 3}} for kind in ("add", "remove")),
+        *({"add": {**_FILE, "partitionValues": values}} for values in (["d"], {"day": 3}, None)),
+        {"add": {"path": "a"}},
+        {"add": {**_FILE, "dataChange": "false"}},
+        {"add": {**_FILE, "deletionVector": {"cardinality": "3"}}},
+        {"remove": {**_FILE, "deletionVector": {"storageType": "u"}}},
+        {"txn": {"appId": "a"}},
+        {"txn": {"version": 1}},
+        {"txn": {"appId": "a", "version": "1"}},
+        {"protocol": {"writerFeatures": "x"}},
+        {"commitInfo": [1]},
+    ],
+)
+def test_an_action_without_what_it_needs_is_damage(log: Log, action: dict[str, Any]) -> None:
+    log.commit(add("a", "d1", 3))
+    log.path(1).write_text(json.dumps(action) + "\n")
+    log.commit(add("b", "d1", 1))
+    reads: tuple[Callable[[DeltaLog], object], ...] = (
+        DeltaLog.state,
+        lambda reader: list(reader.commits(-1, 2)),
+        lambda reader: reader.layout(2),
+    )
+    for read in reads:
+        with pytest.raises(TableError, match=rf"{log.path(1)} is damaged") as raised:
+            read(DeltaLog(str(log.root)))
+        assert "Restore this file" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize("lacking", ["protocol", "metaData"])
+def test_a_first_commit_describes_its_table(log: Log, lacking: str) -> None:
+    lines = log.path(0).read_text().splitlines(keepends=True)
+    log.path(0).write_text("".join(line for line in lines if lacking not in line))
+    log.commit(add("a", "d1", 3))
+    with pytest.raises(TableError, match=rf"{log.path(0)} is damaged: .* no `{lacking}`"):
+        DeltaLog(str(log.root)).state()
+
+
+def test_a_commit_that_is_missing_in_the_middle_is_damage(log: Log) -> None:
+    for number in range(1, 5):
+        log.commit(add(f"f{number}", f"d{number}", number))
+    log.path(2).unlink()
+    for reads in (DeltaLog.state, lambda reader: list(reader.commits(0, 4))):
+        with pytest.raises(TableError, match=rf"{log.path(2)} is damaged: it is missing"):
+            reads(DeltaLog(str(log.root)))
+    # What a later checkpoint holds needs no earlier commit.
+    (log.root / "_delta_log" / f"{3:020}.checkpoint.parquet").touch()
+    held = [METADATA, *(add(f"f{number}", f"d{number}", number) for number in range(1, 4))]
+    reader = DeltaLog(str(log.root), checkpoint_reader=lambda _: held)
+    assert rows(reader, "d1", "d2", "d3", "d4") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"timestamp": "1700000000000"},
+        {"timestamp": 10**30},
+        {"inCommitTimestamp": {}},
+        {"operation": 4, "userName": [1], "readVersion": "3"},
+        *({"userMetadata": held} for held in (3, {"lineage_backfill": {"token": "t"}})),
+        {"operation": "MERGE", "operationMetrics": [1]},
+        {"operation": "MERGE", "operationMetrics": {"numTargetRowsInserted": "x"}},
+        *(
+            {"userMetadata": json.dumps({"lineage_backfill": held})}
+            for held in (
+                {"token": 3},
+                {"token": "t", "partitions": 7},
+                {"token": "t", "partitions": [[["d1"], 1]]},
+                {"undo_of": 3},
+                {"undo_of": [[1]]},
+                {"taken_back": [1]},
+            )
+        ),
+    ],
+)
+def test_what_a_commit_says_about_itself_may_be_anything(log: Log, info: dict[str, Any]) -> None:
+    log.commit(add("a", "d1", 3), {"commitInfo": info})
+    reader = DeltaLog(str(log.root))
+    (commit,) = reader.commits(0, 1)
+    assert (commit.at, commit.by, commit.read_version, commit.merged) == (None,) * 4
+    assert not commit.metadata
+    assert rows(reader, "d1") == [3]
+    assert reader.times(0, 1)
 
 
 def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
