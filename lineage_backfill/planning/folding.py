@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import translate
 
 from lineage_backfill.errors import AmbiguousNameError, UndeclaredPartitionsError
 from lineage_backfill.lineage.families import Family, find_families
@@ -21,7 +19,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
 )
-from lineage_backfill.project.matching import is_glob
+from lineage_backfill.project.matching import Matcher, is_glob
 from lineage_backfill.project.patterns import completed
 
 #: Most families that an error lists.
@@ -48,8 +46,8 @@ class Folding:
 
     def __init__(self, declarations: Declarations) -> None:
         self._home = declarations.namespace
-        self._plain = [one for one in declarations.datasets if one.pattern is None]
-        self._own = {(self._space(one), one.name) for one in self._plain}
+        plain = [one for one in declarations.datasets if one.pattern is None]
+        self._declared = Matcher(plain, self._home, lambda one: one.name)
         self._patterns = [
             (NamePattern(one.pattern), completed(one))
             for one in declarations.datasets
@@ -61,14 +59,16 @@ class Folding:
 
     def find(self, ref: DatasetRef) -> Part | None:
         """Return what a name means; None if it does not name a partition."""
-        if not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}):
-            return None
         for pattern, declared in self._patterns:
             if self._space(declared) in (None, ref.namespace):
                 key = pattern.match(ref.name, _time(declared)[1])
-                if key is not None:
+                if key is not None and not self._is_exact(ref):
                     return _part(DatasetRef(ref.namespace, declared.name), declared, key)
         return None
+
+    def _is_exact(self, ref: DatasetRef) -> bool:
+        declared = self._declared.find(ref)
+        return declared is not None and not is_glob(declared.name)
 
     def named(self, text: str, known: Iterable[DatasetRef]) -> Part | None:
         """Return the partition that a text names, bare or with a namespace of `known` datasets.
@@ -110,25 +110,16 @@ class Folding:
 
     def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
         """Return undeclared names in a folded lineage that look like partitions."""
-        globs = [
-            (re.compile(translate(one.name)), self._space(one), one.calendar)
-            for one in self._plain
-            if is_glob(one.name) and (one.calendar or one.dimensions)
-        ]
-
-        def matches(ref: DatasetRef, glob: re.Pattern[str], space: str | None) -> bool:
-            return space in (None, ref.namespace) and glob.match(ref.name) is not None
 
         def is_matched(ref: DatasetRef) -> bool:
-            return any(matches(ref, glob, space) for glob, space, _ in globs)
+            declared = self._declared.find(ref)
+            return declared is not None and bool(declared.calendar or declared.dimensions)
 
         def is_declared(ref: DatasetRef) -> bool:
             # A glob can match any name; with grain "none" each name is a dataset itself.
-            return not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}) or any(
-                matches(ref, glob, space)
-                for glob, space, calendar in globs
-                if calendar is not None and calendar.grain == "none"
-            )
+            declared = self._declared.find(ref)
+            calendar = declared.calendar if declared is not None else None
+            return self._is_exact(ref) or (calendar is not None and calendar.grain == "none")
 
         return find_families(snapshot, is_declared, is_matched)
 

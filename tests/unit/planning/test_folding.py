@@ -23,6 +23,7 @@ from lineage_backfill.project.declarations import (
     Declarations,
     DimensionDeclaration,
 )
+from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.sources.snapshot import save_snapshot
 from lineage_backfill.workspace.environment import open_project
@@ -247,6 +248,31 @@ def test_names_that_a_glob_with_a_grain_matches_are_datasets_by_themselves(name:
     assert [
         one.dataset.name for one in globbed.families(LineageSnapshot.of([*stores, nightly]))
     ] == ["store"]
+
+
+DAY = CalendarDeclaration(grain="day")
+ANY = DatasetDeclaration(name="*", namespace="*", calendar=DAY)
+
+
+@pytest.mark.parametrize(
+    ("tables", "families"),
+    [
+        ([DatasetDeclaration(name="store_*", namespace="d?", calendar=DAY)], []),
+        ([DatasetDeclaration(name="store_*", namespace="other"), ANY], []),
+        # The first glob that matches declares them: without a grain it declares no partitions.
+        ([DatasetDeclaration(name="store_*"), ANY], ["store"]),
+        ([DatasetDeclaration(name="store_*", namespace="e*", calendar=DAY)], ["store"]),
+    ],
+)
+def test_the_glob_that_tells_the_calendar_of_a_name_declares_it(
+    tables: list[DatasetDeclaration], families: list[str]
+) -> None:
+    declared = Declarations(namespace="db", datasets=tuple(tables))
+    stores = [job(f"j{year}", "raw", f"store_{year}") for year in range(2001, 2004)]
+    found = Folding(declared).families(LineageSnapshot.of(stores))
+    assert [one.dataset.name for one in found] == families
+    table = DeclaredNames(declared).datasets.find(DatasetRef("db", "store_2001"))
+    assert (table is not None and table.calendar is DAY) == (families == [])
 
 
 def test_what_the_glob_does_not_match_is_still_a_family() -> None:
