@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,14 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
 from lineage_backfill.project.matching import is_glob, names
+from lineage_backfill.project.slips import differ_in_digits, is_one_slip, is_slip
 
 R = TypeVar("R", DatasetRef, JobRef)
 Word = Literal["reads", "writes"]
 Declared = tuple[JobDeclaration, Word, DatasetRef]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
-_DIGITS: Final = re.compile(r"\d+")
 #: Least similarity to a name that the job itself reads or writes.
 _ALIKE: Final = 0.75
-#: How long the name of a job must be for one letter to be a slip: `ja` and `jb` are two names.
-_LEAST: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +105,7 @@ def _sorted_out(
 def _meant(target: DatasetRef, refs: Iterable[DatasetRef]) -> Iterator[str]:
     """Yield the names that could be meant, with the namespace where that alone differs."""
     for ref in refs:
-        if not _differ_in_digits(ref.name, target.name):
+        if not differ_in_digits(ref.name, target.name):
             yield str(ref) if ref.name == target.name else ref.name
 
 
@@ -163,8 +160,7 @@ def misnamed_jobs(
     for name, space in unknown:
         for ref in _near(name, index):
             is_there = ref.name == name or ref.namespace == (space or ref.namespace)
-            is_long = max(len(ref.name), len(name)) >= _LEAST
-            if is_there and is_long and not _differ_in_digits(ref.name, name):
+            if is_there and is_slip(ref.name, name):
                 yield name, ref
                 break
 
@@ -180,27 +176,13 @@ def _declared(edges: Edges, declarations: Declarations) -> Iterator[Declared]:
 
 def _near(name: str, index: Mapping[str, Sequence[R]]) -> list[R]:
     found = {ref for text in _shortened(name) for ref in index.get(text, ())}
-    return sorted(ref for ref in found if _is_one_slip(ref.name.casefold(), name.casefold()))
-
-
-def _is_one_slip(one: str, other: str) -> bool:
-    """Whether at most one letter differs, is missing, or is exchanged with the next."""
-    while one and other and one[0] == other[0]:
-        one, other = one[1:], other[1:]
-    while one and other and one[-1] == other[-1]:
-        one, other = one[:-1], other[:-1]
-    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+    return sorted(ref for ref in found if is_one_slip(ref.name, name))
 
 
 def _is_qualified(one: str, other: str) -> bool:
     """Whether one name is the other with what it stands in before it: `nyc.daily`, `daily`."""
     longer, shorter = sorted((one.casefold(), other.casefold()), key=len, reverse=True)
     return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in ".:/"
-
-
-def _differ_in_digits(one: str, other: str) -> bool:
-    """Whether the names differ only in numbers, such as another year or store."""
-    return one != other and _DIGITS.sub("0", one) == _DIGITS.sub("0", other)
 
 
 def _index(known: Iterable[R], lengths: set[int]) -> Mapping[str, list[R]]:

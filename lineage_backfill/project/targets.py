@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lineage_backfill.errors import ConfigError
+from lineage_backfill.project.slips import is_slip
 from lineage_backfill.project.table import near_misses
 
 #: Names the target where the command line does not.
@@ -14,6 +15,7 @@ VARIABLE = "LINEAGE_BACKFILL_TARGET"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 #: Lists of tables: one with the same name is overlaid, another one is added.
 _NAMED = {"dataset": ("name", "pattern"), "job": ("name",)}
+_TABLES = ("engines", "pools")  # whose keys are names as well
 _SHARED = ("name", "namespace")  # of [project]: what names mean is the same in all targets
 
 
@@ -63,8 +65,12 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any], place: str) ->
     for name, value in above.items():
         if name == "target":
             raise ConfigError(f"{place}: a target within a target")
+        known = below.get(name)
+        if name in _TABLES and isinstance(value, Mapping) and isinstance(known, Mapping):
+            for added in value:
+                _refuse_slip(added, known, f"{place} [{name}] `{added}`")
         if name in _NAMED and isinstance(value, list):
-            found[name] = _listed(found.get(name, []), value, _NAMED[name])
+            found[name] = _listed(found.get(name, []), value, f"{place} [[{name}]]", _NAMED[name])
         else:
             found[name] = _merged(found.get(name), value)
     return found
@@ -77,12 +83,44 @@ def _merged(below: Any, above: Any) -> Any:
     return {**below, **over} if over else below
 
 
-def _listed(below: Any, above: list[Any], keys: tuple[str, ...]) -> Any:
-    def names_of(table: Any) -> list[Any]:
-        return [table.get(key) for key in keys] if isinstance(table, Mapping) else [table]
-
+def _listed(below: Any, above: list[Any], place: str, keys: tuple[str, ...]) -> Any:
     if not isinstance(below, list):
         return below  # the reader of the file says what is wrong with it
-    over = {str(names_of(one)): one for one in above}
-    found = [_merged(one, over.pop(str(names_of(one)), {})) for one in below]
-    return [*over.values(), *found]  # of patterns the first one counts
+    if not all(isinstance(one, Mapping) for one in (*below, *above)):
+        return [*above, *below]
+    found, added = list(below), []
+    places: dict[str, list[int]] = {}
+    for number, one in enumerate(below):
+        places.setdefault(str([one.get(key) for key in keys]), []).append(number)
+    for over in above:
+        names = [over.get(key) for key in keys]
+        named = f'{place} "{next(filter(None, names), "")}"'
+        same = places.get(str(names), [])
+        if len(same) > 1:
+            space = over.get("namespace")
+            same = [number for number in same if below[number].get("namespace") == space]
+            if not same and space is None:
+                raise ConfigError(f"{named}: overrides several tables", hint="Add a `namespace`.")
+        for number in same:
+            if found[number] is not below[number]:
+                raise ConfigError(f"{named}: overridden twice", hint="Merge the two tables.")
+            found[number] = _merged(below[number], over)
+        if not same:
+            added.append(over)
+    for key in keys:
+        known = [name for one in below if isinstance(name := one.get(key), str)]
+        for one in added:
+            _refuse_slip(one.get(key), known, f'{place} "{one.get(key)}"')
+    return [*added, *found]  # of patterns the first one counts
+
+
+def _refuse_slip(name: Any, known: Collection[str], place: str) -> None:
+    """Refuse a misspelt name: what it is to override would stay as it is."""
+    if isinstance(name, str) and name not in known:
+        for other in known:
+            if is_slip(name, other):
+                raise ConfigError(
+                    f"{place}: overrides nothing",
+                    hint=f"Did you mean `{other}`? To have both, declare both outside of the"
+                    " target.",
+                )

@@ -114,6 +114,7 @@ def test_a_job_reads_the_same_target_from_the_environment(
         ("[target.stage.pools]\nsmall = 0", "", "must be at least 1"),
         ("[[target.stage.notify]]\non = ['faild']", "", "`on`"),
         ("[target.stage.spark]\ncores = [1]", "", "must be one value"),
+        ("[target.stage]\ndataset = [3]", "", r"`dataset` must be a list of tables"),
         # Nor does what the chosen target makes of a table hide a mistake of another one.
         ("[[job]]\nname = 'j'\npool = 'big'", "prod", r"\[target.test\] .*pool `big` is not"),
         (
@@ -145,6 +146,82 @@ def test_what_is_wrong_with_a_target_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         load(tmp_path, FILE + added, flag_target=target)
+
+
+@pytest.mark.parametrize("target", ["", "prod", "stage"])
+@pytest.mark.parametrize(
+    ("added", "meant"),
+    [
+        ("[[target.stage.dataset]]\nname = 'order'\nlocation = 'x'", "orders"),
+        ("[[target.stage.dataset]]\nname = 'Orders'\nlocation = 'x'", "orders"),
+        ("[[target.stage.dataset]]\nname = 'day_*'\ngrain = 'day'", "days_*"),
+        ("[[target.stage.dataset]]\npattern = 'l_{day:%Y-%m%d}'", "l_{day:%Y-%m-%d}"),
+        ("[[target.stage.job]]\nname = 'amke_orders'\npriority = 2", "make_orders"),
+        ("[target.stage.pools]\nsmal = 4", "small"),
+        ("[target.stage.engines.hree]\nargv = ['{spec}']", "here"),
+    ],
+)
+def test_an_override_with_a_misspelt_name_is_refused(
+    tmp_path: Path, added: str, meant: str, target: str
+) -> None:
+    # The table would be written where the rest of the file says, in the target as well.
+    tables = "[[dataset]]\nname = 'days_*'\n[[dataset]]\npattern = 'l_{day:%Y-%m-%d}'\n"
+    jobs = "[[job]]\nname = 'make_orders'\n"
+    with pytest.raises(ConfigError, match=r"\[target.stage\] .*: overrides nothing") as caught:
+        load(tmp_path, FILE + tables + jobs + added, flag_target=target)
+    assert f"Did you mean `{meant}`?" in caught.value.hint
+
+
+def test_of_two_tables_of_one_name_the_namespace_tells_which_is_overridden(tmp_path: Path) -> None:
+    base = "".join(f"[[dataset]]\nnamespace = '{n}'\nname = 'x'\nlocation = '{n}'\n" for n in "ab")
+    base += "[[dataset]]\nname = 'y'\n"
+
+    def overridden(*spaces: str) -> list[tuple[str | None, str, str | None]]:
+        added = "".join(
+            f"[[target.stage.dataset]]\n{space}\nname = '{name}'\nlocation = '/{number}'\n"
+            for number, (space, name) in enumerate(one.split() for one in spaces)
+        )
+        declared = load(tmp_path, FILE + base + added, flag_target="stage").declarations.datasets
+        return [(one.namespace, one.name, one.location) for one in declared if one.name in "xy"]
+
+    a, b = (("a", "x", f"{tmp_path}/a"), ("b", "x", f"{tmp_path}/b"))
+    y = (None, "y", None)
+    assert overridden("namespace='b' x") == [a, ("b", "x", "/0"), y]
+    assert overridden("namespace='b' x", "namespace='a' x") == [
+        ("a", "x", "/1"),
+        ("b", "x", "/0"),
+        y,
+    ]
+    assert overridden("namespace='c' x", "namespace='c' y") == [
+        ("c", "x", "/0"),
+        a,
+        b,
+        ("c", "y", "/1"),
+    ]
+    with pytest.raises(ConfigError, match='"x": overrides several tables'):
+        overridden("# x")
+    with pytest.raises(ConfigError, match='"y": overridden twice'):
+        overridden("# y", "namespace='c' y")
+
+
+def test_an_override_may_add_what_bears_another_name(tmp_path: Path) -> None:
+    added = """
+[[dataset]]
+name = "shop_1"
+[[dataset]]
+name = "order"
+[[target.stage.dataset]]
+name = "shop_2"
+[[target.stage.dataset]]
+name = "order"
+location = "x"
+[[target.stage.dataset]]
+name = "e*"
+[target.stage.pools]
+small = 3
+large = 4
+"""
+    assert load(tmp_path, FILE + added, flag_target="stage").declarations.pools["large"] == 4
 
 
 def test_a_target_is_checked_without_its_secrets_and_with_its_own_hosts(tmp_path: Path) -> None:
