@@ -13,9 +13,9 @@ from typing import BinaryIO
 def whole_file(path: Path, *, replace: bool = True, is_private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that comes to stand at the path once all of it is written, else nothing does.
 
-    With `is_private`, only its owner may read it. A link stays and what it names is replaced; what
-    is no file, such as a device or a pipe, is written to as it is. Raises OSError, FileExistsError
-    where a file is not to be replaced.
+    With `is_private`, only its owner may read it. A link stays and what it names is replaced;
+    a device or a pipe is written to as it is. Raises OSError, FileExistsError where a file must not
+    be replaced.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:

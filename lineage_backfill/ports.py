@@ -221,7 +221,7 @@ class Engine(Protocol):
         """Return the handle of the attempt with this token, None if it never began.
 
         The listener is notified when it ends, whichever process submitted it. After None, a later
-        submission with this token starts nothing: an overtaken executor may still try.
+        submission with this token starts nothing: a replaced executor may still try.
         """
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:

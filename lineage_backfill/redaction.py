@@ -14,7 +14,7 @@ MASK = "***"
 DECLARED = "secret:"
 _SHORTEST = 4  # a shorter secret stands in too many words that are none
 _SHORTEST_NUMBER, _SHORTEST_UNDECLARED = 6, 8
-_LONG = 8  # a shorter one counts only where it is no part of a word
+_LONG = 8  # a shorter one counts only where it is not part of a word
 _LONGEST_WORD = 15  # a longer part of a path may be a secret, even if it has letters only
 _PLAIN = frozenset({"true", "false", "null", "none"})
 _WORDS = (
@@ -186,7 +186,7 @@ def secrets_in_address(text: str) -> list[str]:
     """Return the passwords that an address holds, also one that is not written as it should be.
 
     One that is also its user, host, database or scheme is hidden in the address alone: elsewhere
-    that word is no secret.
+    that word is not a secret.
 
     >>> secrets_in_address("postgresql://postgres:postgres@db/runs")
     []

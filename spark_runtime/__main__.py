@@ -265,7 +265,7 @@ def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
     if named.get("location") is None:
         raise TableError(
             f"where the Parquet table {named.get('table')} is, is unknown",
-            hint="Declare its location: only a path shows what others did to its files.",
+            hint="Declare its location: only a path shows how others changed its files.",
         )
     return parquet_history(ParquetLog(named["location"]))
 

@@ -123,7 +123,7 @@ class Channel:
         return None
 
     def _signed(self, path: Path) -> dict[str, Any] | None:
-        """Return the content of a file; None if it is missing or lacks the secret."""
+        """Return the content of a file; None if it is missing or does not have the secret."""
         try:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError):

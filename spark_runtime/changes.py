@@ -66,8 +66,8 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
     for commit in log.commits(after, newest):
         if commit.repartitioned:
             raise TableError(
-                f"{commit} of {log.location} gave it other partition columns: every partition of "
-                "before is gone",
+                f"{commit} of {log.location} changed its partition columns: all earlier "
+                "partitions are gone",
                 hint="Name the changed partitions, or start from a later version.",
             )
         commits += bool(commit.touched)

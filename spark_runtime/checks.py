@@ -58,7 +58,7 @@ def problem(check: Check, audit: Audit) -> str | None:
     answer = check(audit)
     if isinstance(answer, bool):
         name = getattr(check, "__name__", type(check).__name__)
-        return None if answer else f"{name} does not hold"
+        return None if answer else f"the check {name} failed"
     if answer is None or isinstance(answer, str):
         return answer or None
     raise EntrypointError(

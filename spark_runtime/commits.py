@@ -66,8 +66,8 @@ def refuse_stale(state: TableState, run: RunSpec) -> None:
     """Raise StaleAttemptError if a later attempt of the run has begun to write to the table."""
     if state.transactions.get(app_id(run), -1) >= fence_number(run) + _PER_ATTEMPT:
         raise StaleAttemptError(
-            f"attempt {run.attempt} of run {run.run_id} was given up: a later one writes",
-            hint="Nothing to do: the later attempt writes what is missing.",
+            f"attempt {run.attempt} of run {run.run_id} was replaced: a later attempt is writing",
+            hint="Nothing to do: the later attempt completes the run.",
         )
 
 
@@ -108,7 +108,7 @@ def put_back(
     A restore that `mends` an earlier one is not mended itself. Raises UndoRefusedError with the
     commit if others have changed the partitions since; nothing is then changed, or it is reverted,
     as it is if a partition does not get its number of rows back.
-    Raises StaleAttemptError if the transaction was overtaken.
+    Raises StaleAttemptError if a later attempt has replaced it.
     """
     log = storage.log
     seen = log.state()
@@ -124,20 +124,18 @@ def put_back(
     ours = _made_by(transaction, log.commits(first, after.version), mends=mends)
     if ours is None and after.transactions.get(transaction.app_id, -1) >= transaction.version:
         raise StaleAttemptError(
-            f"{undone[-1]} of {log.location} was not put back: another attempt has begun to",
-            hint="Look at the table once that attempt has ended.",
+            f"{undone[-1]} of {log.location} was not restored: another attempt is restoring it",
+            hint="Check the table once that attempt has ended.",
         )
     if ours is None:
         raise VerificationError(
-            f"{log.location} was not put back: no commit of it is in the log",
-            hint="Look at its history, and report this.",
+            f"{log.location} was not restored: the log has no commit of the restore",
+            hint="Check its history, and report this.",
         )
     if not mends:
         verify_put_backs(storage, [ours], [])
     elif problem := _problem(log, ours):
-        raise left_standing(
-            VerificationError, f"{problem.message}; it is not taken back once more", ours
-        )
+        raise left_standing(VerificationError, f"{problem.message}; it is not reverted again", ours)
 
 
 def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
@@ -167,7 +165,7 @@ def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> Run
     """Return the error for a wrong commit that could not be reverted."""
     error = kind(
         message,
-        hint=f"Compare the table with its version {ours.version - 1}, and put back the rows that "
+        hint=f"Compare the table with its version {ours.version - 1}, and restore the rows that "
         "are missing.",
     )
     error.stands = True
@@ -193,7 +191,7 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
     if wrong:
         named = some(sorted(describe(state.columns, values) for values in wrong))
         return UndoRefusedError(
-            f"{ours} of {log.location} does not have the rows of before in {named}",
+            f"{ours} of {log.location} did not restore the previous rows of {named}",
             hint="Compare these partitions with the version before the run, and report this.",
         )
     return None
@@ -213,11 +211,11 @@ def _leave(storage: Storage, ours: Commit, problem: UndoRefusedError) -> NoRetur
     except UndoRefusedError as error:
         raise left_standing(
             VerificationError,
-            f"{problem.message}; {ours} could not be taken back: {error.message}",
+            f"{problem.message}; {ours} could not be reverted: {error.message}",
             ours,
         ) from error
     raise UndoRefusedError(
-        f"{problem.message}; the undoing was taken back", hint=problem.hint
+        f"{problem.message}; the undo was reverted", hint=problem.hint
     ) from problem
 
 
@@ -272,7 +270,7 @@ def refuse_later_changes(
                 )
         if commit.repartitioned:
             raise UndoRefusedError(
-                f"{commit} of {log.location} gave it other partition columns",
+                f"{commit} of {log.location} changed its partition columns",
                 hint="Restore the partitions from a backup.",
             )
 

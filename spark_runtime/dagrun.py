@@ -36,7 +36,7 @@ class DagRun:
         if self.interval is None:
             raise SpecError(
                 f"the run of Airflow is for job {self.spec.job.name}, and its task does {job.name}",
-                hint="Give `--job` the name that the job has in the project file.",
+                hint="Pass --job with the name of the job in the project file.",
             )
         return None
 

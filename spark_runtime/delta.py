@@ -183,14 +183,14 @@ class DeltaStorage:
             version = self.log.state().tokens.get(publication.token)
             if version is None:
                 raise StaleAttemptError(
-                    f"this attempt was overtaken by a later one while it wrote to "
+                    f"this attempt was replaced by a later one while it wrote to "
                     f"{self.log.location}; nothing was written",
-                    hint="Nothing to do: the later attempt writes what is missing.",
+                    hint="Nothing to do: the later attempt completes the run.",
                 )
             return version
         raise WriteConflictError(
             f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
-            hint="Retry when the table is quieter, for instance after an OPTIMIZE.",
+            hint="Retry when fewer processes write to the table.",
         ) from conflict
 
     def fence(self, transaction: Transaction) -> None:
@@ -215,7 +215,8 @@ class DeltaStorage:
         column = state.numbered
         if column is not None:
             raise UndoRefusedError(
-                f"{self.log.location} numbers its rows by {column!r}, and would renumber them",
+                f"{self.log.location} has the identity column {column!r}, which would get new"
+                " values",
                 hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
                 "came since.",
             )
@@ -238,7 +239,7 @@ class DeltaStorage:
             except Exception as error:
                 if is_conflict(error):
                     raise WriteConflictError(
-                        f"someone else changed {self.log.location} while it was put back; "
+                        f"someone else changed {self.log.location} while it was restored; "
                         "nothing was written",
                         hint="Try again.",
                     ) from error
@@ -246,7 +247,7 @@ class DeltaStorage:
                     raise UndoRefusedError(
                         f"the old rows do not fit the columns that {self.log.location} has now: "
                         f"{str(error).splitlines()[0]}",
-                        hint="Give it the columns of before, or run the job again.",
+                        hint="Restore its previous columns, or run the job again.",
                     ) from error
                 _raise_translated(error, self.log.location)
 
@@ -283,8 +284,8 @@ class DeltaStorage:
         partition = describe(state.columns, values)
         if held.files is None:
             raise UndoRefusedError(
-                f"version {version} of {self.log.location} cannot be read from its log any more, "
-                f"and so is not what {partition} held",
+                f"version {version} of {self.log.location} can no longer be read from its log, "
+                f"so the previous rows of {partition} are unknown",
                 hint="Restore it from a backup.",
             )
         raise UndoRefusedError(

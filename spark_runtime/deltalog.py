@@ -66,7 +66,7 @@ class DeltaLog:
         newest = max((*commits, *checkpoints), default=None)
         if newest is None and self.root.exists() and not self._is_empty():
             raise TableError(
-                f"{self.location} holds files and is no Delta table",
+                f"{self.location} holds files and is not a Delta table",
                 hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
             )
         return newest
@@ -257,8 +257,8 @@ class DeltaLog:
         except OSError as error:  # unknown whether a table exists: that is not the same as no table
             raise TableError(
                 f"the log of {self.location} cannot be read: {error}",
-                hint="It takes the right to read its folder and, for a store, its file system "
-                "among the jars of Spark.",
+                hint="Grant read access to its folder; an object store also needs its file system "
+                "among Spark's jars.",
             ) from error
         for name in names:
             if match := _COMMIT.fullmatch(name):

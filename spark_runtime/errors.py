@@ -102,7 +102,7 @@ class VerificationError(RuntimeFailure):
 
 
 class UndoRefusedError(RuntimeFailure):
-    """Partitions that cannot be put back without harm; nothing was changed."""
+    """Partitions that cannot be restored without harm; nothing was changed."""
 
 
 class EndpointError(RuntimeFailure):
@@ -133,4 +133,4 @@ class Stranded(Cancelled):
     transient = True
 
     def __str__(self) -> str:
-        return "the application lost its executors, and the cluster gave it no others"
+        return "the application lost its executors, and the cluster gave it no new ones"

@@ -5,7 +5,7 @@ NULL (Spark's hash skips NULLs); per partition the number of rows and the sums o
 halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same,
 except within a VARIANT, where the type and the value of each part count as they are stored. Two
 different contents have the same fingerprint with a probability of about 2 ** -64; against someone
-who looks for such contents the hash is no protection.
+who looks for such contents the hash does not protect.
 """
 
 from __future__ import annotations

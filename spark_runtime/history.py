@@ -93,7 +93,7 @@ def history(log: DeltaLog) -> History:
     if first > newest:
         raise TableError(
             f"the log of {log.location} has no commits left",
-            hint="Commit to it once, for instance by the job that writes it.",
+            hint="Write to it once, for instance with the job that writes it.",
         )
     times = log.times(first, newest)
     known = _Known()

@@ -50,7 +50,7 @@ def changed_since(log: TableLog, after: int, until: int) -> list[Values] | None:
             raise TableError(f"{log.location} was rebuilt")
         for commit in log.commits(after, until):
             if commit.repartitioned:
-                raise TableError(f"{commit} of {log.location} gave it other partition columns")
+                raise TableError(f"{commit} of {log.location} changed its partition columns")
             touched |= commit.touched
     except TableError as error:
         _log.warning("%s: all of it is new", error)

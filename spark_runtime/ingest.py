@@ -40,7 +40,7 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
     if database is not None:
         if len(parts) > 1:
             raise TableError(
-                f"{name!r} names its database itself", hint="Leave `database` out, or the prefix."
+                f"{name!r} has a database in its name", hint="Leave `database` out, or the prefix."
             )
         parts = [*database.split("."), *parts]
     if not 1 <= len(parts) <= 3 or not all(part.strip() for part in parts):

@@ -250,8 +250,8 @@ def check_batch(job: Job, spec: RunSpec) -> None:
     if job.batch == "key" and len(spec.keys) > 1:
         raise EntrypointError(
             f"{spec.job.entrypoint} computes one key at a time, and the run has {len(spec.keys)}",
-            hint='Let the project file say batch = "key"; or let the job say batch="range" if it '
-            "computes any number at once.",
+            hint='Set batch = "key" in its [[job]], or batch="range" in @job if it computes any '
+            "number of keys at once.",
         )
 
 
@@ -281,7 +281,7 @@ def _context_parameter(function: Callable[..., Any], inputs: Mapping[str, Read])
             context = name
         elif parameter.default is inspect.Parameter.empty:
             raise EntrypointError(
-                f"parameter {name!r} of {function.__qualname__} is no input",
+                f"parameter {name!r} of {function.__qualname__} is not an input",
                 hint="Add it to `inputs`, annotate it RunContext, or give it a default.",
             )
     missing = sorted(set(inputs) - set(inspect.signature(function).parameters))

@@ -100,7 +100,7 @@ def ordered_columns(schema: StructType, names: Iterable[str], argument: str) -> 
         field = known.get(name.lower())
         if field is None:
             raise EntrypointError(
-                f"{argument} names {name!r}, and there is no such column",
+                f"{argument} names {name!r}, but there is no such column",
                 hint=near_misses(name, schema.names),
             )
         if not _is_ordered(field.dataType):

@@ -52,7 +52,7 @@ from spark_runtime.values import PartitionColumn, Values, partition_columns
 
 FOLDER = "_lineage_backfill"
 SCHEMA_VERSION = 2
-#: How many days what was replaced is kept, so that it can be put back.
+#: How many days what was replaced is kept, so that it can be restored.
 DAYS_KEPT = 7
 
 #: Size and time of change (in ns) of each data file of one folder.
@@ -177,7 +177,9 @@ class ParquetLog:
         if self.is_recorded():
             return self._load()[-1].version
         if (self.root / "_delta_log").is_dir():
-            raise TableError(f"{self.location} is a Delta table", hint='Say so: format = "delta".')
+            raise TableError(
+                f"{self.location} is a Delta table", hint='Declare it: format = "delta".'
+            )
         return 0 if any(_visible(self.root)) else None
 
     def state(self, version: int | None = None) -> TableState:
@@ -279,7 +281,7 @@ class ParquetLog:
 
     @contextmanager
     def exclusively(self, folder: Path | None = None) -> Iterator[None]:
-        """Hold the lock for swaps; an unfinished write is taken back first."""
+        """Hold the lock for swaps; an unfinished write is reverted first."""
         folder = folder or self._folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -289,8 +291,8 @@ class ParquetLog:
         except OSError as error:
             raise TableError(
                 f"{self.location} cannot be locked or changed: {error}; nothing was written",
-                hint="It takes free space, the right to write to its folders and beside them, and "
-                "a file system with locks (elsewhere use Delta); then retry the run.",
+                hint="Free disk space, grant write access to its folders and the one above them, "
+                "or use Delta or a file system with locks; then retry the run.",
             ) from error
 
     @contextmanager
@@ -343,9 +345,9 @@ class ParquetLog:
                 return now.state.tokens[token]
             if now.state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 raise StaleAttemptError(
-                    f"this attempt was overtaken by a later one while it wrote to {self.location}; "
+                    f"this attempt was replaced by a later one while it wrote to {self.location}; "
                     "nothing was written",
-                    hint="Nothing to do: the later attempt writes what is missing.",
+                    hint="Nothing to do: the later attempt completes the run.",
                 )
             arrived = list_partitions(staging, now.state.columns)
             record = make(self._begun("WRITE", transaction), now, arrived)
@@ -368,7 +370,7 @@ class ParquetLog:
                 self._make(self._begun(_FENCE, transaction), {}, {})
 
     def undo(self, versions: Sequence[int], transaction: Transaction) -> None:
-        """Put back what these versions replaced, in one step.
+        """Restore what these versions replaced, in one step.
 
         What they left must still be there. Raises UndoRefusedError, nothing done.
         """
@@ -403,7 +405,7 @@ class ParquetLog:
             self._make(record, now.listing, sources)
 
     def purge(self, older_than: timedelta) -> None:
-        """Delete what was replaced longer ago than this; it cannot be put back any more."""
+        """Delete what was replaced longer ago than this; it can no longer be restored."""
         oldest = datetime.now(UTC) - older_than
         old = [self._trash(one.version) for one in self._load() if one.at <= oldest]
         if old := [path for path in old if path.exists()]:
@@ -466,8 +468,8 @@ class ParquetLog:
 
     def _conflict(self, what: str) -> WriteConflictError:
         return WriteConflictError(
-            f"someone else {what} of {self.location} at the same time; this write was taken back",
-            hint="Let the other writer finish (delete the _temporary folder of one that died), "
+            f"someone else {what} of {self.location} at the same time; this write was reverted",
+            hint="Let the other writer finish (if it died, delete its _temporary folder), "
             "then retry the run.",
         )
 

@@ -101,5 +101,7 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
     (ours,) = log.commits(version - 1, version)
     before, after = log.state(version - 1), log.state(version)
     if not is_as_planned(ours, log, scope, output, run):
-        raise VerificationError(f"{ours} of {output.dataset} is not what the run was to write")
+        raise VerificationError(
+            f"{ours} of {output.dataset} differs from what the run had to write"
+        )
     return output_result(output, scope, log, before, after, tuple(ours.metadata["drift"])), ours

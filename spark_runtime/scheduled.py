@@ -378,8 +378,8 @@ def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:
     """Return the run calendar of a job; raises DeclarationError if a plan would block it."""
     facts = resolver.job(job.ref)
     for trouble in resolver.troubles.values():
-        raise DeclarationError(trouble.removeprefix("not believed: "), hint=facts.hint)
-    # A run lists its inputs' partitions, unless it reads them whole; it never maps inputs to runs.
+        raise DeclarationError(trouble.removeprefix("ignored: "), hint=facts.hint)
+    # A run lists its inputs' partitions, unless it reads all of them; it never maps inputs to runs.
     listed = [
         edge
         for edge in facts.live

@@ -121,7 +121,7 @@ def _present(
     drift: list[str],
 ) -> _Column:
     if is_numbered(field.metadata):
-        problems.append(f"{field.name} is numbered by the table itself")
+        problems.append(f"{field.name} is an identity column, numbered by the table")
     cast = None
     kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()
     if kind != wanted:

@@ -116,7 +116,7 @@ def run_context(
     if spec.undo is not None:
         raise EntrypointError(
             "a script cannot undo what it wrote",
-            hint="Start it by `python -m spark_runtime run`, which can.",
+            hint="Run it with `python -m spark_runtime run`, which can undo.",
         )
     session = spark or get_session(project.spark)
     context = _begin(session, spec)

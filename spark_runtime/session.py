@@ -214,7 +214,7 @@ def assert_safe(spark: SparkSession) -> None:
         is_utc = expected == "UTC" and (actual or "").lower() in _UTC
         if actual is None or not (is_utc or actual.lower() == expected.lower()):
             raise SessionError(
-                f"the session has {name} = {actual}, a safe write needs {expected}",
+                f"the session has {name} = {actual}, but a safe write needs {expected}",
                 hint=f"Start Spark with --conf {name}={expected}, or before the run makes its first"
                 f' DataFrame: spark.conf.set("{name}", "{expected}").',
             )
@@ -427,7 +427,7 @@ def _check_java() -> None:
     if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise JavaMissingError(
-            f"no Java found by {where}",
+            f"no Java found in {where}",
             hint=f"Install a JDK {MINIMUM_JAVA} (Debian: apt-get install openjdk-17-jre-headless).",
         )
     text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr

@@ -107,7 +107,7 @@ def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
     problems = []
     column = state.numbered
     if column is not None:
-        problems.append(f"its rows are numbered by {column!r}, and would be numbered again")
+        problems.append(f"the identity column {column!r} would get new values")
     if state.configuration.get("delta.appendOnly") == "true":
         problems.append("it is append-only: no row of it may be replaced (delta.appendOnly)")
     for name, default in _RETENTION.items():

@@ -145,8 +145,8 @@ def refuse_inexact(columns: Iterable[PartitionColumn]) -> None:
     for column in columns:
         if not column.is_exact:
             raise TableError(
-                f"partition column {column.name!r} is of type {column.type}, whose values have no "
-                "one text",
+                f"partition column {column.name!r} is of type {column.type}, whose values have "
+                "more than one text",
                 hint="Partition by a STRING, DATE or integer column.",
             )
 

@@ -154,7 +154,7 @@ class _Write:
         if undone or self.before.transactions.get(app_id(self.run), -1) >= commit_number(self.run):
             is_known = undone or self.before.first_read == 0
             outcome = (
-                "was undone or taken back"
+                "was undone or reverted"
                 if is_known
                 else f"the log, which begins at version {self.before.first_read}, no longer says "
                 "whether its rows stand"
@@ -232,7 +232,7 @@ class _Write:
         return self._merged(rows) if self.match is not None and self.storage.merges else rows
 
     def _merged(self, new: DataFrame) -> DataFrame:
-        assert self.match is not None, "only a merge looks at what is held"
+        assert self.match is not None, "only a merge reads existing rows"
         return self.match.merged(self.storage.held(self.before.version, self.scope), new)
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
@@ -339,7 +339,7 @@ class _Write:
             raise EmptyPartitionError(
                 f"no rows for {self._describe(empty)} of {self.output.dataset}; "
                 "nothing was written",
-                hint='on_empty = "clear" would empty them, "keep" would leave them as they are.',
+                hint='Set on_empty = "clear" to empty them, or "keep" to leave them unchanged.',
             )
         if self.output.on_empty == "keep" or self._adds:
             return Scope(self.columns, {values: members[values].key for values in written})
@@ -356,7 +356,7 @@ class _Write:
         if failed:
             raise CheckFailedError(
                 f"{self.output.dataset}: {'; '.join(failed)}; nothing was written",
-                hint="Correct the job or its input, or the check if it asks too much.",
+                hint="Correct the job, its input, or the check.",
             )
 
     # The write.
@@ -474,7 +474,7 @@ class _Write:
                 VerificationError(
                     f"{ours} of {self.output.dataset} does not have the counted rows in "
                     f"{self._describe(wrong)}",
-                    hint="The job does not compute the same rows twice; make it deterministic.",
+                    hint="The job computes different rows each time: make it deterministic.",
                 ),
             )
         refuse_stale(self.log.state(), self.run)
@@ -486,7 +486,7 @@ class _Write:
             self._refuse(
                 ours,
                 VerificationError(
-                    f"{ours} of {self.output.dataset} is not what the run was to write",
+                    f"{ours} of {self.output.dataset} differs from what the run had to write",
                     hint="Retry the run as a new attempt.",
                 ),
             )
@@ -499,10 +499,10 @@ class _Write:
         except (UndoRefusedError, StaleAttemptError) as refused:
             raise left_standing(
                 type(error),
-                f"{error.message}; it could not be taken back: {refused.message}",
+                f"{error.message}; it could not be reverted: {refused.message}",
                 ours,
             ) from error
-        raise type(error)(f"{error.message}; it was taken back", hint=error.hint) from error
+        raise type(error)(f"{error.message}; it was reverted", hint=error.hint) from error
 
     def _supersede(self) -> None:
         """Prevent earlier attempts of this run from committing, and revert what they added.

@@ -861,7 +861,10 @@ class AirflowSuite:
     def test_a_backfill_waits_for_a_run_of_others_or_is_refused(
         self, place: Place, tmp_path: Path, desk: Desk, hour: datetime
     ) -> None:
-        run, said = f"theirs-{uuid4().hex}", f"n:slow.build {hour:%Y-%m-%dT%H} is run from outside"
+        run, said = (
+            f"theirs-{uuid4().hex}",
+            f"n:slow.build {hour:%Y-%m-%dT%H} is being run by others",
+        )
         place.start("slow", hour, run)
         until(lambda: place.started("slow.build", hour))
         refuse = {"LINEAGE_BACKFILL_RUN_LIVE_RUNS": "refuse"}

@@ -132,7 +132,7 @@ def _detach(
     arguments = source.arguments()
     given = replace(source, target=None)  # each driver has one target, too
     if given == SourceOptions() and runner.has_driver():
-        return runner.submit(plan, submission, waits=True), "A running driver takes it."
+        return runner.submit(plan, submission, waits=True), "The `drive` service picks it up."
     backfill = runner.submit(plan, submission)
     arguments += [*terminal.arguments(), *["--wait"] * how.wait]
     log = runner.detach(backfill, arguments, source.secret_settings)
@@ -188,7 +188,7 @@ def _go_on(
         outcome = runner.retry(backfill) if again else runner.resume(backfill)
     if outcome.had_succeeded:
         verb = "retry" if again else "resume"
-        terminal.say(f"{outcome.id} had succeeded already: nothing to {verb}.")
+        terminal.say(f"{outcome.id} has already succeeded: nothing to {verb}.")
     _finish(workspace, outcome, as_json=which.as_json)
 
 
@@ -272,7 +272,7 @@ def _finish(
     except UnknownNameError as error:
         raise StoreError(
             f"the run store was removed while {outcome.id} ran, which is {outcome.state}",
-            hint="Its tables are as it left them; its records are lost.",
+            hint="Its records are lost; what it wrote to its tables stays.",
         ) from error
     if as_json:
         documents.emit(document)
@@ -282,7 +282,7 @@ def _finish(
     if outcome.is_left:
         terminal.say("Stopping: no more runs are started; those under way continue.")
         if Runner(workspace).has_driver():
-            then = "A drive resumes it; see how: {cli} watch {id}"
+            then = "The `drive` service resumes it; follow it with: {cli} watch {id}"
     elif not outcome.state.is_under_way:
         terminal.say(_outcome(workspace, document))
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))

@@ -117,7 +117,7 @@ class _Doctor:
         if project.file is None:
             raise EnvironmentMissingError(
                 f"no lineage-backfill.toml in {project.root} or above",
-                hint="Without one only planning with defaults works; name it with --config.",
+                hint="Without it, only planning with defaults works; name one with --config.",
             )
         datasets, jobs = len(project.declarations.datasets), len(project.declarations.jobs)
         target = f", target {project.target}" if project.target else ""
@@ -153,7 +153,7 @@ class _Doctor:
             )
         if found.silent:
             raise EnvironmentMissingError(
-                f"{_few(found.silent)} declare inlets or outlets, and send no dataset",
+                f"{_few(found.silent)} declare inlets or outlets, but send no dataset",
                 hint="Install Airflow's provider for the scheme of these URIs (amazon for s3://),"
                 " or declare their reads and writes in [[job]].",
             )
@@ -206,12 +206,14 @@ class _Doctor:
         if tables.unknown:
             name, why = min(tables.unknown.items())
             raise EnvironmentMissingError(
-                f"{len(tables.known)} are read; unknown: {name}: {why}" + _more(tables.unknown),
-                hint="Correct its `location` and `columns`; `stale --json` names them all.",
+                f"{len(tables.known)} of {len(tables.known) + len(tables.unknown)} can be read;"
+                f" not {name}: {why}" + _more(tables.unknown),
+                hint="Declare or correct its `location` and `columns`; `stale --json` names them"
+                " all.",
             )
         cut = [one.since for one in tables.known.values() if one.since is not None]
         reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
-        return f"{len(tables.known)} are read{reach}"
+        return f"{counted(len(tables.known), 'table')} can be read{reach}"
 
     def _check_undo(self) -> str:
         """Check whether written tables keep replaced data long enough for an undo."""
@@ -222,10 +224,9 @@ class _Doctor:
             raise EnvironmentMissingError(
                 f"an undo would not be complete: {name}: {'; '.join(found)}"
                 + _more(blockers, " tables"),
-                hint="Raise the table's retention properties; rows of numbered ones are not put"
-                " back.",
+                hint="Raise the table's retention properties; no undo restores an identity column.",
             )
-        return "replaced data is kept for a week"
+        return "replaced data is kept for at least a week"
 
     def _check_clock(self) -> str:
         """Compare this clock with file system, run store and the newest lineage event."""
@@ -287,9 +288,9 @@ class _Doctor:
         for place, mode in places.items():
             there = next(path for path in (place, *place.parents) if path.exists())
             if not os.access(there, mode | os.X_OK):
-                word = "written" if mode & os.W_OK else "read"
+                word = "write" if mode & os.W_OK else "read"
                 raise EnvironmentMissingError(
-                    f"{there} may not be {word}",
+                    f"no permission to {word} {there}",
                     hint="Run as a user who has this access, or grant it.",
                 )
         unseen = f"; {elsewhere} tables are not on this machine and were not checked"

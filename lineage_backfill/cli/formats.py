@@ -17,7 +17,7 @@ from lineage_backfill.presentation.names import Names, keys_in_short
 from lineage_backfill.presentation.plans import (
     SHOWN_JOBS,
     SHOWN_NAMES,
-    Beside,
+    PlanFacts,
     Row,
     Rows,
     drawing,
@@ -41,26 +41,26 @@ _CUT = "\n\n(Cut at 65,000 characters, the limit of a comment; `--json` has all.
 
 
 def plan_tree(
-    plan: Plan, beside: Beside, width: int, listing: ListOptions = SHORT
+    plan: Plan, facts: PlanFacts, width: int, listing: ListOptions = SHORT
 ) -> RenderableType:
     """Return the plan as a tree: each job below the one it follows.
 
     Where guides would take more than a quarter of the `width`, a job's depth is a number.
     """
-    names = Names.of(plan, beside.untouched)
+    names = Names.of(plan, facts.untouched)
     runs = Counter(run.job for run in plan.runs or ())
     rows = tree(plan.jobs)
     shown = rows[: first(listing, SHOWN_JOBS)]
     lines = [*_changes(plan, names)]
     for guide, job in shown:
         lead = guide if len(guide) <= width // 4 else f"({len(guide) // 2}) "
-        lines.append(_branch(plan, job, lead, names, beside, runs[job.job], listing))
+        lines.append(_branch(plan, job, lead, names, facts, runs[job.job], listing))
     if len(rows) > len(shown):
         lines.append(
             Text(f"and {len(rows) - len(shown):,} more jobs; --all shows them", style="dim")
         )
-    brief = in_brief(plan, beside, names, listing)
-    return Group(*apart([brief, Text("\n").join(lines), footer(plan, beside, names)]))
+    brief = in_brief(plan, facts, names, listing)
+    return Group(*apart([brief, Text("\n").join(lines), footer(plan, facts, names)]))
 
 
 def _changes(plan: Plan, names: Names) -> Iterator[Text]:
@@ -73,7 +73,7 @@ def _branch(
     job: PlannedJob,
     guide: str,
     names: Names,
-    beside: Beside,
+    facts: PlanFacts,
     runs: int,
     listing: ListOptions,
 ) -> Text:
@@ -82,11 +82,11 @@ def _branch(
     if job.partitions:
         line.append(f"  {keys_in_short(job.partitions)}")
         line.append(f"  {counted(runs, 'run')}" if plan.runs is not None else "", style="dim")
-        took = beside.times.get(job.job)
+        took = facts.times.get(job.job)
         line.append(f"  {lasting(took)}" if took is not None else "", style="dim")
     if job.left_stale:
         line.append(f"  stays stale: {keys_in_short(job.left_stale)}", style="yellow")
-    if owner := beside.owner(job.job):
+    if owner := facts.owner(job.job):
         line.append(f"  {owner}", style="magenta")
     if job.status != "planned":
         line.append(f"  {in_a_word(job.reason)}", style=style)
@@ -96,36 +96,36 @@ def _branch(
     return line
 
 
-def markdown(plan: Plan, beside: Beside, listing: ListOptions = SHORT) -> str:
-    """Return the plan as Markdown, for an incident or a pull request; names are no mentions.
+def markdown(plan: Plan, facts: PlanFacts, listing: ListOptions = SHORT) -> str:
+    """Return the plan as Markdown, for an incident or a pull request; names do not mention anyone.
 
     It holds at most 65,000 characters, and says what it leaves out.
     """
-    names = Names.of(plan, beside.untouched)
-    lines = summary(plan, beside, names, every=listing.every)
+    names = Names.of(plan, facts.untouched)
+    lines = summary(plan, facts, names, every=listing.every)
     parts = [
         "### Backfill",
         "\n".join(f"- **{label}**: {plain(text)}" for label, text in lines.items()),
     ]
-    rows = Rows(plan, beside, names)
+    rows = Rows(plan, facts, names)
     if rows:
-        parts += _rows(rows, names, beside, listing)
+        parts += _rows(rows, names, facts, listing)
     if others := not_run(plan, names, details=listing.details):
         parts += _others(others, names, listing)
-    parts.append(plain(footer(plan, beside, names).plain).replace("\n", "  \n"))
+    parts.append(plain(footer(plan, facts, names).plain).replace("\n", "  \n"))
     parts += [f"> {plain(warning)}" for warning in plan.warnings]
     if len(plan.jobs) <= _DRAWN:
         parts.append(f"```mermaid\n{mermaid(drawing(plan))}```")
     else:
-        parts.append(f"No drawing of {len(plan.jobs):,} jobs: `--format svg` has one.")
+        parts.append(f"{len(plan.jobs):,} jobs are too many to draw here: use `--format svg`.")
     parts.append(f"Plan {code(plan.id)}")
     return _fitting("\n\n".join(parts) + "\n")
 
 
-def _rows(rows: Rows, names: Names, beside: Beside, listing: ListOptions) -> list[str]:
+def _rows(rows: Rows, names: Names, facts: PlanFacts, listing: ListOptions) -> list[str]:
     """Return the planned jobs as a table, in groups if there are many."""
     if not in_groups(rows, listing):
-        return [_table(rows.each(), "Job", code, lambda row: _why(row, names, beside))]
+        return [_table(rows.each(), "Job", code, lambda row: _why(row, names, facts))]
     heading, groups = rows.grouped(listing.group_by)
 
     def such_as(row: Row) -> list[str]:
@@ -136,9 +136,9 @@ def _rows(rows: Rows, names: Names, beside: Beside, listing: ListOptions) -> lis
     return [grid, f"{len(rows):,} jobs in groups; `--all` lists each."]
 
 
-def _why(row: Row, names: Names, beside: Beside) -> list[str]:
+def _why(row: Row, names: Names, facts: PlanFacts) -> list[str]:
     job = row.jobs[0]
-    return [plain(beside.owner(job.job)), plain(in_words(job.reason, names, job.partitions))]
+    return [plain(facts.owner(job.job)), plain(in_words(job.reason, names, job.partitions))]
 
 
 def _table(

@@ -213,7 +213,7 @@ class RequestOptions(PlanOptions):
     ] = None
     changed_since: Annotated[
         str | None,
-        _what(help="Keys that changed since: 2h, 7d or a time.", metavar="T"),
+        _what(help="Keys that changed since: 2h, 7d, a date or a time.", metavar="T"),
     ] = None
     request: Annotated[
         Path | None,

@@ -8,10 +8,10 @@ from lineage_backfill.cli import formats, terminal
 from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.options import Format, ListOptions
 from lineage_backfill.cli.planning import PlannedRequest, estimate
-from lineage_backfill.cli.render import NOTHING_BESIDE, SHORT, first, preview
+from lineage_backfill.cli.render import NO_FACTS, SHORT, first, preview
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation import draw
-from lineage_backfill.presentation.plans import SHOWN_JOBS, Beside, drawing
+from lineage_backfill.presentation.plans import SHOWN_JOBS, PlanFacts, drawing
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -26,10 +26,10 @@ def show(
     listing: ListOptions = SHORT,
 ) -> None:
     """Print the preview; with a workspace, also owners and jobs not affected."""
-    beside = NOTHING_BESIDE
+    facts = NO_FACTS
     if workspace is not None:
-        beside = Beside.of(plan, workspace.resolver_of(plan), takes)
-    terminal.page(preview(plan, width=console.width, beside=beside, listing=listing), console)
+        facts = PlanFacts.of(plan, workspace.resolver_of(plan), takes)
+    terminal.page(preview(plan, width=console.width, facts=facts, listing=listing), console)
 
 
 def show_as(
@@ -37,13 +37,13 @@ def show_as(
 ) -> None:
     """Print the plan in one of the output formats."""
     plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
-    beside = Beside.of(plan, workspace.resolver_of(plan), takes)
+    facts = PlanFacts.of(plan, workspace.resolver_of(plan), takes)
     most = first(listing, SHOWN_JOBS)
     match form:
         case Format.TABLE:
             show(plan, console, workspace=workspace, takes=takes, listing=listing)
         case Format.TREE:
-            terminal.page(formats.plan_tree(plan, beside, console.width, listing), console)
+            terminal.page(formats.plan_tree(plan, facts, console.width, listing), console)
         case Format.HEATMAP:
             spans = Planning(workspace).timeline(plan)
             zone, width = workspace.project.declarations.zone, console.width
@@ -51,7 +51,7 @@ def show_as(
             found = heatmap(plan, spans, zone=zone, width=width, plain=is_plain, most=most)
             terminal.page(found, console)
         case Format.MARKDOWN:
-            terminal.give(formats.markdown(plan, beside, listing))
+            terminal.give(formats.markdown(plan, facts, listing))
         case Format.AIRFLOW:
             terminal.give("".join(f"{line}\n" for line in workspace.airflow_script(plan)))
         case Format.MERMAID | Format.DOT | Format.SVG:

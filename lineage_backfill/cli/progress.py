@@ -184,7 +184,8 @@ class PlainProgress(Reporter):
         for (state, job, detail), runs in self._alike.items():
             mark, style = _MARKS[state]
             self._line(
-                f"{mark} {state} {self._names(job)}: {counted(runs, 'run')}, as {safe(detail)}",
+                f"{mark} {state} {self._names(job)}: {counted(runs, 'run')}, because"
+                f" {safe(detail)}",
                 style=style,
             )
         self._alike.clear()

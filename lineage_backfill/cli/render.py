@@ -19,7 +19,7 @@ from lineage_backfill.presentation.plans import (
     NOTHING,
     SHOWN_GROUPS,
     SHOWN_NAMES,
-    Beside,
+    PlanFacts,
     Row,
     Rows,
     not_run,
@@ -76,24 +76,24 @@ def mark(holds: bool | None) -> Text:
     return Text(backfills.mark(holds), style=backfills.colour(holds))
 
 
-SHORT, NOTHING_BESIDE = ListOptions(), Beside()
+SHORT, NO_FACTS = ListOptions(), PlanFacts()
 
 
 def preview(
-    plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE, listing: ListOptions = SHORT
+    plan: Plan, *, width: int, facts: PlanFacts = NO_FACTS, listing: ListOptions = SHORT
 ) -> RenderableType:
     """Return the preview: a summary, what runs, and what does not.
 
     `width` is in columns.
     """
-    names = Names.of(plan, beside.untouched)
-    rows, others = Rows(plan, beside, names), not_run(plan, names, details=listing.details)
-    parts: list[RenderableType] = [in_brief(plan, beside, names, listing)]
+    names = Names.of(plan, facts.untouched)
+    rows, others = Rows(plan, facts, names), not_run(plan, names, details=listing.details)
+    parts: list[RenderableType] = [in_brief(plan, facts, names, listing)]
     if rows:
-        parts.append(_planned(rows, names, beside, width, listing))
+        parts.append(_planned(rows, names, facts, width, listing))
     if others:
-        parts.append(_not_run(others, names, beside, width, listing))
-    parts.append(footer(plan, beside, names))
+        parts.append(_not_run(others, names, facts, width, listing))
+    parts.append(footer(plan, facts, names))
     if plan.warnings:
         parts.append(_warnings(plan.warnings, listing))
     return Group(*apart(parts))
@@ -110,28 +110,28 @@ def first(listing: ListOptions, most: int) -> int | None:
     return None if listing.every or listing.details else most
 
 
-def in_brief(plan: Plan, beside: Beside, names: Names, listing: ListOptions) -> Table:
+def in_brief(plan: Plan, facts: PlanFacts, names: Names, listing: ListOptions) -> Table:
     """Return the summary: what changed, what runs, and what does not."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    for label, text in summary(plan, beside, names, every=listing.every).items():
+    for label, text in summary(plan, facts, names, every=listing.every).items():
         grid.add_row(label, Text(text, style="" if text == NOTHING else _BRIEF[label]))
     return grid
 
 
 def _planned(
-    rows: Rows, names: Names, beside: Beside, width: int, listing: ListOptions
+    rows: Rows, names: Names, facts: PlanFacts, width: int, listing: ListOptions
 ) -> RenderableType:
     if in_groups(rows, listing):
         heading, groups = rows.grouped(listing.group_by)
         return _groups(heading, groups, names, width, listing)
     if listing.details or width < _NARROW:
-        return Text("\n").join(_block(row, names, beside, listing) for row in rows.each())
-    return _lines(rows.each(), names, beside, width)
+        return Text("\n").join(_block(row, names, facts, listing) for row in rows.each())
+    return _lines(rows.each(), names, facts, width)
 
 
-def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Table:
+def _lines(rows: Sequence[Row], names: Names, facts: PlanFacts, width: int) -> Table:
     """Return one line for each job, with its reason as far as there is room."""
     takes = any(row.takes for row in rows)
     keys = [keys_in_short(row.jobs[0].partitions) for row in rows]
@@ -142,8 +142,8 @@ def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Tab
         "Runs": [row.runs_in_words for row in rows],
         **({"Takes": [row.takes for row in rows]} if takes else {}),
     }
-    if width >= _WIDE and any(beside.owner(row.jobs[0].job) for row in rows):
-        columns["Owner"] = [beside.owner(row.jobs[0].job) for row in rows]
+    if width >= _WIDE and any(facts.owner(row.jobs[0].job) for row in rows):
+        columns["Owner"] = [facts.owner(row.jobs[0].job) for row in rows]
     used = sum(max(map(len, [heading, *cells])) + _GAP for heading, cells in columns.items())
     room = width - used
     if room >= _LEAST_WHY:
@@ -162,7 +162,7 @@ def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Tab
     )
 
 
-def _block(row: Row, names: Names, beside: Beside, listing: ListOptions) -> Text:
+def _block(row: Row, names: Names, facts: PlanFacts, listing: ListOptions) -> Text:
     """Return a job as a block of lines, with its full reason if details are requested."""
     job = row.jobs[0]
     keys = (
@@ -180,7 +180,7 @@ def _block(row: Row, names: Names, beside: Beside, listing: ListOptions) -> Text
     lines = [", ".join(filter(None, numbers))]
     if listing.details:
         lines.append(in_words(job.reason, names, job.partitions))
-        if owner := beside.owner(job.job):
+        if owner := facts.owner(job.job):
             lines.append(f"owned by {owner}")
     text = Text(row.name, style="bold")
     for line in lines:
@@ -227,34 +227,34 @@ def _used(columns: Mapping[str, Sequence[str]]) -> int:
 def _not_run(
     others: Sequence[tuple[str, Sequence[PlannedJob]]],
     names: Names,
-    beside: Beside,
+    facts: PlanFacts,
     width: int,
     listing: ListOptions,
 ) -> Table:
     """Return each reason not to run, or to run in part, with its jobs.
 
-    Jobs stand beside their reasons if no two share one and there is room, else below.
+    Jobs and reasons stand in two columns if no two share one and there is room, else below.
     """
     limit = first(listing, SHOWN_NAMES)
     shown = others[:limit]
     longest = max(len(names(jobs[0].job)) for _, jobs in shown)
-    are_beside = all(len(jobs) == 1 for _, jobs in shown) and longest <= width * 2 // 5
+    in_columns = all(len(jobs) == 1 for _, jobs in shown) and longest <= width * 2 // 5
 
     def row(why: str, jobs: Sequence[PlannedJob]) -> tuple[Text, ...]:
         told = [names(job.job) for job in jobs]
         reason = Text(why)
-        owners = dict.fromkeys(filter(None, (beside.owner(job.job) for job in jobs)))
+        owners = dict.fromkeys(filter(None, (facts.owner(job.job) for job in jobs)))
         if owners and listing.details:
             reason.append(f"\nowned by {', '.join(owners)}", style="dim")
         mark = Text(*MARKS["left_stale" if jobs[0].status == "planned" else jobs[0].status])
-        if are_beside:
+        if in_columns:
             return mark, Text(told[0]), reason
         if len(jobs) == 1:
             return mark, Text.assemble(told[0], ": ", reason)
         several = listed(told, (limit and _SHOWN_ALIKE) or len(told))
         return mark, Text.assemble(f"{len(jobs):,} jobs: ", reason, "\n", (several, "dim"))
 
-    headings = ("", "Not run", "Why") if are_beside else ("", "Not run")
+    headings = ("", "Not run", "Why") if in_columns else ("", "Not run")
     return table(
         *headings,
         rows=(row(*one) for one in shown),
@@ -292,12 +292,12 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
-def footer(plan: Plan, beside: Beside, names: Names) -> Text:
+def footer(plan: Plan, facts: PlanFacts, names: Names) -> Text:
     """Return the jobs not affected, and the dates of plan and lineage."""
     text = Text()
-    if beside.untouched:
-        told = listed([names(ref) for ref in beside.untouched], SHOWN_NAMES)
-        text.append(f"Not affected: {counted(len(beside.untouched), 'job')} ({told})\n")
+    if facts.untouched:
+        told = listed([names(ref) for ref in facts.untouched], SHOWN_NAMES)
+        text.append(f"Not affected: {counted(len(facts.untouched), 'job')} ({told})\n")
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "project":

@@ -32,7 +32,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
-from lineage_backfill.planning.staleness import Lacking, Staleness
+from lineage_backfill.planning.staleness import MissingInput, Staleness
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.names import Names, keys_in_words
 from lineage_backfill.presentation.plans import amount
@@ -42,7 +42,8 @@ from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _SinceOption = Annotated[
-    str | None, typer.Option(help="Only keys that end after this: 30d or a time.", metavar="T")
+    str | None,
+    typer.Option(help="Only keys that end after this: 30d, a date or a time.", metavar="T"),
 ]
 _SHOWN_SILENT = 5
 _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
@@ -169,7 +170,7 @@ def _document(found: _Stale) -> dict[str, Any]:
                         "dataset": named(lost.dataset),
                         "partitions": list(render(lost.calendar, lost.keys)),
                     }
-                    for lost in one.lacking
+                    for lost in one.missing_inputs
                 ],
             }
             for one in found.jobs
@@ -195,7 +196,7 @@ def _tables(found: _Stale) -> RenderableType:
     if any(one.stale or one.running for one in found.jobs):
         rows = (row for one in found.jobs for row in _reasons(one, names))
         parts.append(_table("Stale", rows, names))
-    if lost := [(one, lost) for one in found.jobs for lost in one.lacking]:
+    if lost := [(one, lost) for one in found.jobs for lost in one.missing_inputs]:
         parts.append(_lost(lost, names))
     doubtful = [one for one in found.jobs if one.why]
     if doubtful:
@@ -212,7 +213,7 @@ def _named(found: _Stale) -> Iterator[DatasetRef | JobRef]:
     for one in found.jobs:
         yield one.job
         yield from (older.dataset for older in one.older)
-        yield from (lost.dataset for lost in one.lacking)
+        yield from (lost.dataset for lost in one.missing_inputs)
 
 
 def _in_all(found: _Stale) -> Text:
@@ -256,7 +257,7 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
         yield one, "!", "yellow", one.waiting, "not run: an input was never written"
 
 
-def _lost(found: Iterable[tuple[Staleness, Lacking]], names: Names) -> Table:
+def _lost(found: Iterable[tuple[Staleness, MissingInput]], names: Names) -> Table:
     rows = (
         (
             Text("!", "yellow"),

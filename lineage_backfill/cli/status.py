@@ -79,7 +79,7 @@ def history(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Only backfills submitted since: 7d or a time.", metavar="T"),
+        typer.Option(help="Only backfills submitted since: 7d, a date or a time.", metavar="T"),
     ] = None,
     text: Annotated[
         str | None,

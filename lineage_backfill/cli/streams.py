@@ -54,7 +54,7 @@ class _Lasting:
             self._drop()
             raise BackfillError(
                 f"the output cannot be written: {error.strerror}",
-                hint="Make room, or send stdout elsewhere.",
+                hint="Free disk space, or redirect stdout.",
             ) from error
 
     def _drop(self) -> None:

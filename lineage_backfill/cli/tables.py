@@ -198,7 +198,7 @@ def _moved(names: Sequence[str]) -> Text:
     return Text.assemble(
         ("Moved  ", "bold"),
         "changed edges or declarations: ",
-        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "what the plans are made from",
+        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "inputs of the plans",
         f" and {more:,} more" if more > 0 else "",
     )
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -90,7 +90,8 @@ def refuse_unasked(what: str) -> None:
     """Raise GuardRailError if a confirmation is needed and cannot be asked for."""
     if not is_interactive():
         raise GuardRailError(
-            f"not a terminal: cannot ask for confirmation to {what}",
+            f"{'--no-input' if manner.no_input else 'not a terminal'}: cannot ask for"
+            f" confirmation to {what}",
             hint=f"Pass --yes to {what} without confirmation.",
         )
 
@@ -103,9 +104,14 @@ def say(text: str, *, style: str = "", asking: bool = False) -> None:
     (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
+def zone() -> tzinfo | None:
+    """Return the zone of times that people read and write: UTC, or None for the local one."""
+    return UTC if manner.utc else None
+
+
 def moment(at: datetime | str | None) -> str:
     """Return a time to the second, in the local zone or in UTC, with the zone."""
-    return to_the_second(at, UTC if manner.utc else None)
+    return to_the_second(at, zone())
 
 
 def show(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import read_length
 from lineage_backfill.redaction import remember, secrets_of
@@ -15,15 +16,18 @@ from lineage_backfill.runspec import strict_json
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
     """Return the time that a text names, None for None; raises UsageError.
 
-    A length of time counts back from `now`, or with `sign` 1 forward.
+    A length of time counts back from `now`, or with `sign` 1 forward. A date, and a time without an
+    offset, is in the zone in which times are shown.
     """
     if text is None:
         return None
     length = read_length(text)
     if length is not None:
         return now + sign * length
-    example = (now + sign * timedelta(days=7)).replace(microsecond=0)
-    return read_instant(text, hint=f"Write it as {example:%FT%TZ}, or as a length: 7d or 12h.")
+    example = now + sign * timedelta(days=7)
+    hint = f"Write it as {example:%F}, {example:%FT%TZ}, or as a length: 7d or 12h."
+    found = _read(text, hint)
+    return _local(text, found) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def read_parameters(given: Sequence[str]) -> dict[str, Any]:
@@ -33,14 +37,30 @@ def read_parameters(given: Sequence[str]) -> dict[str, Any]:
     return parameters
 
 
-def read_instant(text: str | None, *, hint: str = "Write it as 2024-04-01T00:00:00Z.") -> datetime:
+def _local(text: str, naive: datetime) -> datetime:
+    zone = terminal.zone()
+    instants = [naive.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1)]
+    if instants[0] != instants[1]:
+        shown = (f"{one.astimezone(zone).isoformat(timespec='minutes')}" for one in instants)
+        raise UsageError(
+            f"the clocks change at {text!r}: it is not one time",
+            hint=f"Write it as {' or '.join(shown)}.",
+        )
+    return instants[0]
+
+
+def _read(text: str, hint: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a time", hint=hint) from error
+
+
+def read_instant(text: str | None) -> datetime:
     """Return the time in UTC, by default the current time; raises UsageError."""
     if text is None:
         return datetime.now(UTC)
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not a time", hint=hint) from error
+    instant = _read(text, "Write it as 2024-04-01T00:00:00Z.")
     if instant.tzinfo is None:
         raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it as {instant:%FT%TZ}.")
     return instant.astimezone(UTC)

@@ -41,7 +41,7 @@ def explained(explanation: Explanation) -> RenderableType:
         parts.append(_ends(explanation.ends, names))
     if explanation.planned:
         planned = keys_on_a_line(explanation.planned)
-        parts.append(Text.assemble(("Planned of it  ", "bold"), planned))
+        parts.append(Text.assemble(("Planned keys  ", "bold"), planned))
     if changed:
         rows = (
             (Text(names(dataset), style="bold cyan"), Text(keys_in_words(keys)))
@@ -75,7 +75,7 @@ def _ends(ends: Sequence[End], names: Names) -> Table:
         why.append(f"\n{safe(end.hint)}" if end.hint else "", style="dim")
         return Text(names(end.job)), stale, why
 
-    return table("Path stops at", "Stale there", "For", rows=map(row, ends))
+    return table("Path stops at", "Stale there", "Reason", rows=map(row, ends))
 
 
 def _way_back(explanation: Explanation, names: Names) -> Table:

@@ -49,7 +49,8 @@ def create_engine(
         ) from error
     if not isinstance(engine, Engine):
         raise ConfigError(
-            f"{name} of engine kind {kind!r} lacks members of lineage_backfill.ports.Engine",
+            f"{name} of engine kind {kind!r} does not have all members of"
+            " lineage_backfill.ports.Engine",
             hint="Subclass that protocol: it has defaults for what an engine need not do.",
         )
     return engine

@@ -532,8 +532,8 @@ class AirflowEngine(Engine):
         if not wanted.fits(run):
             self._api.patch(f"{_run_path(run)}?update_mask=state", {"state": "failed"})
             raise EngineError(
-                f"Airflow made run {run['dag_run_id']} of another interval than it was asked for",
-                hint="See the timetable of the DAG, and `slice` of the job.",
+                f"Airflow created run {run['dag_run_id']} for another interval than requested",
+                hint="Check the timetable of the DAG, and `slice` of the job.",
             )
         self._hold(one)
 
@@ -586,7 +586,7 @@ class AirflowEngine(Engine):
         if missing := [task for task in one.task.tasks if task not in cleared]:
             raise EngineError(
                 f"Airflow cleared no task {missing[0]} of run {run['dag_run_id']}",
-                hint="See `task` of the job, and that the DAG still has it.",
+                hint="Check `task` of the job, and that the DAG still has it.",
             )
 
     def _refuse_new_tasks(self, one: _Attempt, run: Mapping[str, Any]) -> None:
@@ -627,7 +627,7 @@ class AirflowEngine(Engine):
         given = one.spec.get("parameters")
         if given and one.run and spec_in(one.run).get("parameters") != given:
             raise EngineError(
-                f"run {one.run['dag_run_id']} is there already, and Airflow gives no parameters to"
+                f"run {one.run['dag_run_id']} exists already, and Airflow passes no parameters to"
                 " a run that it repeats",
                 hint="Run it without --parameter, or delete that run in Airflow first.",
             )
@@ -716,7 +716,7 @@ class AirflowEngine(Engine):
         """
         found = one.files.outcome() or reconcile(one.files, one.began)
         if found is None and one.spec.get("undo"):
-            said = "the task has left no result of an undo: see that it passes --airflow-run"
+            said = "the task has left no result of an undo: check that it passes --airflow-run"
             return Outcome(state=AttemptState.FAILED, error=said)
         return found or Outcome(state=AttemptState.SUCCEEDED)
 
@@ -818,7 +818,7 @@ def _conf(spec: Mapping[str, Any]) -> dict[str, Any]:
     given = {"parameters": spec.get("parameters") or {}}
     if redaction.document(given) != given:
         raise UnfitRunError(
-            "a secret parameter cannot be given to Airflow: everyone who sees the run can read it",
+            "a secret parameter cannot be passed to Airflow: everyone who sees the run can read it",
             hint="Keep it in a Connection or Variable of Airflow.",
         )
     (key,) = spec["keys"]

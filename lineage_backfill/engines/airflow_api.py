@@ -169,7 +169,7 @@ class AirflowApi:
                 if number == tries:
                     raise ServiceUnreachableError(
                         f"{self.url}: answers {answer.status_code}: {_said(answer)}",
-                        hint="See Airflow's api-server and its log, then `resume`.",
+                        hint="Check Airflow's api-server and its log, then `resume`.",
                     )
             time.sleep(_BACKOFF * 2**number)
         raise AssertionError("a request is tried at least once")
@@ -236,7 +236,7 @@ class AirflowApi:
         elif status == requests.codes.forbidden:
             hint = "Give the account a role that may start and clear runs, such as Op or User."
         else:
-            hint = "See the DAG in Airflow and the `dag`, `task` and `slice` of the job."
+            hint = "Check the DAG in Airflow and the `dag`, `task` and `slice` of the job."
         return EngineRefusalError(
             f"Airflow refuses {method} {path} ({status}): {said}", status, hint=hint
         )

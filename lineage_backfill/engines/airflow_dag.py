@@ -121,7 +121,7 @@ class Dag:
         if known and _shape(key) not in map(_shape, known):
             raise UnfitRunError(
                 f"DAG {self.id} writes partition keys as {known[0]}, and not as {key}",
-                hint='Tell how, as strftime does: slice = "partition_key %Y-%m-%dT%H:%M:%S".',
+                hint='Declare the format (strftime): slice = "partition_key %Y-%m-%dT%H:%M:%S".',
             )
 
     def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
@@ -186,7 +186,7 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
     if details["has_import_errors"] or details.get("is_stale"):
         raise UnfitRunError(
             f"DAG {dag.id} cannot be imported, or is no longer in its file",
-            hint="See Airflow's import errors.",
+            hint="Check Airflow's import errors.",
         )
     if details["is_paused"]:
         raise UnfitRunError(f"DAG {dag.id} is paused", hint=f"airflow dags unpause {dag.id}")

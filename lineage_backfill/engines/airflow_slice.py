@@ -89,7 +89,8 @@ def slice_for(
         return Slice(key=written(label, kind.removeprefix("partition_key").strip()))
     if start is None or end is None:
         raise UnfitRunError(
-            f"the keys of job {job} are no intervals of time", hint='Give the job `slice = "conf"`.'
+            f"the keys of job {job} are not intervals of time",
+            hint='Give the job `slice = "conf"`.',
         )
     if kind == "interval":
         return Slice(logical_date=start, start=start, end=end)
@@ -102,7 +103,7 @@ def no_slice(dag: str, job: str = "", timetable: str = "") -> UnfitRunError:
     table = f'[[job]] "{job}"' if job else "[[job]]"
     return UnfitRunError(
         f"the timetable of DAG {dag}{shown} does not say which slice a run is for",
-        hint=f'Say so in the {table}: slice = "interval", "logical_date", "logical_date + 1d",'
+        hint=f'Declare it in the {table}: slice = "interval", "logical_date", "logical_date + 1d",'
         ' "partition_key" or "conf".',
     )
 

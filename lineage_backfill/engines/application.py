@@ -235,7 +235,7 @@ class Application:
             owner.close()
             raise EnvironmentMissingError(
                 f"{command[0]} cannot be started: {error}",
-                hint="See the settings of this engine in the project file.",
+                hint="Check the settings of this engine in the project file.",
             ) from error
         _write(folder / "process.json", pid=started._process.pid)
         return started
@@ -310,7 +310,7 @@ class Application:
             if not lives:
                 raise EnvironmentMissingError(
                     f"the application did not start: {self._how_it_ended()}",
-                    hint=f"See what it printed: {self.log_path}",
+                    hint=f"Its output: {self.log_path}",
                 )
             time.sleep(_SHORTEST)
 
@@ -331,8 +331,8 @@ class Application:
         self._is_ending = self._is_ending or bool(reply.get("ends") or reply.get("is_last"))
         if reply["op"] == "withdrawn":
             raise EngineError(
-                "the attempt was given up by another executor",
-                hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
+                "the attempt was abandoned by another executor",
+                hint="Nothing is lost: another process drives the backfill; `watch` follows it.",
             )
         return reply
 

@@ -157,7 +157,7 @@ class ReusingEngine(PoolEngine):
         """Return a failure, which is final if the application had only this run."""
         if not self.needs_own(files):
             return super().died(files, error)
-        alone = f"it ended two applications; the second one did nothing else: {error}"
+        alone = f"two applications in a row ended without another run: {error}"
         return Outcome(state=AttemptState.FAILED, error=alone)
 
     # Attempts of earlier executors

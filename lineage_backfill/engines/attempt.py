@@ -195,15 +195,15 @@ class AttemptFiles:
     def claim(self, claim: Mapping[str, Any]) -> None:
         """Record who works on the attempt, before asking them to.
 
-        Raises EngineError for an attempt that was given up. Each side writes before it reads what
-        the other side wrote, so an attempt that was given up is never started.
+        Raises EngineError for an abandoned attempt. Each side writes before it reads what
+        the other side wrote, so an abandoned attempt is never started.
         """
         with whole_file(self.claim_path, is_private=True) as file:
             file.write(json.dumps(claim).encode())
         if self._given_up.exists():
             raise EngineError(
-                f"the attempt {self.spec_path} was given up by another executor",
-                hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
+                f"the attempt {self.spec_path} was abandoned by another executor",
+                hint="Nothing is lost: another process drives the backfill; `watch` follows it.",
             )
 
     def earlier(self) -> Iterator[AttemptFiles]:
@@ -260,7 +260,10 @@ def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
 
 def _error_text(error: Mapping[str, Any]) -> str:
     parts = (error.get("class"), error.get("message"))
-    return ": ".join(str(part) for part in parts if part) or "the attempt failed without saying why"
+    return (
+        ": ".join(str(part) for part in parts if part)
+        or "the attempt failed without an error message"
+    )
 
 
 class LifeSign:

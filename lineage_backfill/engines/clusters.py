@@ -114,6 +114,6 @@ def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
 
 def _unreachable(command: Sequence[str], said: str) -> ServiceUnreachableError:
     return ServiceUnreachableError(
-        f"`{' '.join(command[:3])}` does not say what became of an application: {said}",
-        hint="See that the program works by hand and the cluster answers, then `resume`.",
+        f"`{' '.join(command[:3])}` does not show the state of an application: {said}",
+        hint="Check that the program works by hand and the cluster answers, then `resume`.",
     )

@@ -328,7 +328,7 @@ class PoolEngine(Engine):
                 return self._work(task, worker)
         raise EngineError(
             f"{_TRIES} workers ended, one after another, before they began the attempt",
-            hint="See the logs of the engine's workers.",
+            hint="Check the logs of the engine's workers.",
         )
 
     def _work(self, task: _Task, worker: WarmWorker) -> str | None:

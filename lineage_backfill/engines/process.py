@@ -171,7 +171,7 @@ class ProcessEngine(Engine):
         if shutil.which(program, path=self.environment.get("PATH")) is None:
             raise EngineError(
                 f"{command[0]} cannot be started: there is no such program",
-                hint="See the settings of this engine in the project file.",
+                hint="Check the settings of this engine in the project file.",
             )
         sign = LifeSign(self._signs / f"{token}.alive")
         try:
@@ -190,7 +190,7 @@ class ProcessEngine(Engine):
         except OSError as error:
             raise EngineError(
                 f"{command[0]} cannot be started: {error}",
-                hint="See the settings of this engine in the project file.",
+                hint="Check the settings of this engine in the project file.",
             ) from error
         files.claim({"life_sign": str(sign.path), "pid": process.pid})
         return process

@@ -69,7 +69,7 @@ class Worker:
             self._reply_end.close()
             raise EnvironmentMissingError(
                 f"the worker {command[0]} cannot be started: {error}",
-                hint="See that the `python` of this engine exists.",
+                hint="Check that the `python` of this engine exists.",
             ) from error
         finally:
             write_end.close()

@@ -64,7 +64,7 @@ def missed_edges(
 ) -> tuple[frozenset[Path], frozenset[tuple[JobRef, DatasetRef]]]:
     """Return the paths (reader, input, output) that none of the changed columns takes.
 
-    The second set contains the edges (reader, input) that are kept for lack of column lineage: the
+    The second set contains the edges (reader, input) that are kept without column lineage: the
     job sends none for that input, none for an output, or has no output. `readers` omits jobs that
     read a dataset only as a reference.
     A column that decides which rows there are (filter, join, group by: an INDIRECT dependency of a

@@ -34,7 +34,7 @@ class Unread(NamedTuple):
 def unread_facets(events: Iterable[Any]) -> list[Unread]:
     """Return the facets that are not understood, those of most events first.
 
-    What is no event is passed over.
+    What is not an event is skipped.
     """
     found = Counter[tuple[str, str]]()
     for event in events:

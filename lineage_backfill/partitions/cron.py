@@ -134,7 +134,7 @@ def _quartz(fields: list[str]) -> list[str]:
         )
     if years not in ([], ["*"]):
         raise _Refused(
-            "is limited to certain years", "leave the year out, and say `start` and `end` instead"
+            "is limited to certain years", "leave the year out, and set `start` and `end` instead"
         )
     if "?" not in (rest[2], rest[4]):
         raise _Refused(

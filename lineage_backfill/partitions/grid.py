@@ -259,7 +259,7 @@ class _ClockGrid(Grid):
         if len(found) > 1:
             readings = " or ".join(self.label(o) for o in found)
             raise AmbiguousKeyError(
-                f"{label} happens {len(found)} times in {self.zone.name}", hint=f"Say {readings}."
+                f"{label} happens {len(found)} times in {self.zone.name}", hint=f"Write {readings}."
             )
         return found[0]
 

@@ -210,7 +210,7 @@ def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
 
 def _lacking(lost: Mapping[str, Iterable[str]]) -> list[str]:
     return [
-        f"the {side} lacks the keys {', '.join(sorted(keys))}"
+        f"the {side} does not have the keys {', '.join(sorted(keys))}"
         for side, keys in lost.items()
         if keys
     ]
@@ -467,7 +467,7 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
         function = spec.function
         if function is None:
             raise DeclarationError(
-                "a python mapping has no function", hint='Say function = "module:name".'
+                "a python mapping has no function", hint='Write function = "module:name".'
             )
         return _Function(upstream, run, function)
     if spec.kind == "map" and not (upstream.order or run.order):
@@ -504,7 +504,7 @@ def _by_dimension(
     if spec.kind == "map":
         if len(run.statics) != 1:
             raise DeclarationError(
-                "a map needs to know its dimension", hint="Write dimensions.NAME = { map = … }."
+                "a map must name its dimension", hint="Write dimensions.NAME = { map = … }."
             )
         overrides.setdefault(run.statics[0].name, spec)
         time_spec = DEFAULT if time_spec is spec else time_spec
@@ -527,7 +527,7 @@ def _check_dimension(
     paired = [axis for axis in run.statics if name in (axis.name, _name(pairs.get(axis.name)))]
     if not paired or paired[0].name not in pairs:
         raise DeclarationError(
-            f"only one side has the dimension {name!r}, so that {spec.kind} cannot map it",
+            f"only one side has the dimension {name!r}, so {spec.kind} cannot map it",
             hint="Leave it out: every key of it is read.",
         )
     ours, theirs = paired[0], pairs[paired[0].name]

@@ -77,7 +77,7 @@ class NamePattern:
 
     `placeholders` maps each to the grain whose beginning it tells, None for an instant within an
     hour and "" for any text; `stem` is what is left of the name without them, perhaps nothing.
-    Raises DeclarationError for a text that is no pattern.
+    Raises DeclarationError for a text that is not a pattern.
 
     >>> NamePattern("/data/orders/ds={day:%Y-%m-%d}/region={region}").stem
     '/data/orders'
@@ -174,7 +174,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str, str | None]]:
             plain += part[0][0]
         else:
             raise DeclarationError(
-                f"`pattern` has a brace that is no placeholder's: {text}",
+                f"`pattern` has a brace outside of a placeholder: {text}",
                 hint="Write {{ or }} for a plain brace.",
             )
     yield plain + text[at:], "", None

@@ -20,7 +20,10 @@ KeySet = tuple[str | Mapping[str, Any], ...]
 
 #: The parts of a range's start that its end need not repeat.
 _REPEATED = tuple(
-    map(re.compile, (r"\d{4}-\d\d-\d\d(?=T)", r"\d{4}-\d\d-(?=\d\d$)", r"\d{4}-(?=W)"))
+    map(
+        re.compile,
+        (r"\d{4}-\d\d-\d\d(?=T)", r"\d{4}-\d\d-(?=\d\d$)", r"\d{4}-(?=W|\d\d-\d\d(T|$))"),
+    )
 )
 
 
@@ -93,6 +96,8 @@ def in_short(keys: KeySet) -> str:
 
     >>> in_short(("2024-03-10T22..2024-03-10T23",)), in_short(("2024-03-10..2024-03-16",))
     ('2024-03-10T22..T23', '2024-03-10..16')
+    >>> in_short(("2024-03-10T22..2024-03-11T00",)), in_short(("2023-12-31..2024-01-01",))
+    ('2024-03-10T22..03-11T00', '2023-12-31..2024-01-01')
     >>> in_short(("2024-01..2024-03", "2024-05"))
     '2024-01..2024-03 +1'
     """

@@ -249,7 +249,7 @@ class _Drafting:
             "#   start     its first key",
             "#   column    the column with the key  (only `run` needs column",
             "#   location  where the table is stored  and location)",
-            "# If most are alike, answer for all at once; a table with an exact name wins.",
+            "# If most are alike, answer for all at once; an entry with an exact name wins.",
             "#? [[dataset]]",
             '#? name = "*"',
             *calendar,
@@ -306,10 +306,10 @@ class _Drafting:
         yield _lines(
             "# How does each job run? Only `run` needs these settings, `impact` does not.",
             "#? [[job]]",
-            '#? name = "*"  # one table for all jobs, or one per job',
+            '#? name = "*"  # one entry for all jobs, or one per job',
             '#? engine = "local"  # Spark on this machine, or a name from [engines.*]',
             '#? entrypoint = "package.module:function"',
-            "# A table with an exact name replaces that of `*`: repeat the settings it needs.",
+            "# An entry with an exact name replaces that of `*`: repeat the settings it needs.",
         )
         for ref in self._snapshot.jobs:
             asked = [*self._own_output(ref), *self._problem(ref)]

@@ -26,7 +26,7 @@ _GRAINS: Final[tuple[Grain, ...]] = ("hour", "day", "week", "month", "quarter", 
 class Inference:
     """A run calendar that fits the history of a job.
 
-    `evidence` is a sentence; `confidence` the share of the recorded runs that say so, 0 to 1.
+    `evidence` is a sentence; `confidence` the share of the recorded runs that agree, 0 to 1.
     """
 
     calendar: CalendarDeclaration

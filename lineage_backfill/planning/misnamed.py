@@ -49,7 +49,7 @@ def refuse_misnamed(edges: Edges, snapshot: LineageSnapshot, declarations: Decla
     """
     for found in misnamed(edges, snapshot, declarations):
         raise UnknownNameError(
-            f"job {found.job!r} {found.word} {found.dataset}, which is not known otherwise",
+            f"job {found.job!r} {found.word} {found.dataset}, which the lineage does not have",
             hint=found.hint,
         )
 

@@ -27,7 +27,7 @@ def notices(
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
     undeclared = (facts.ref for facts in results if facts.declaration is None)
     for name, near in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
-        yield f"the lineage knows no job {name!r} as [[job]] declares it; did you mean {near}?"
+        yield f"the lineage has no job {name!r}, which [[job]] declares; did you mean {near}?"
     home = resolver.declarations.namespace
     for facts in results:
         yield from unused_globs(resolver.edges, home, facts.ref, facts.declaration)

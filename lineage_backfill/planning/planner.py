@@ -213,7 +213,10 @@ class Planning:
         )
         if blind:
             names = sorted({str(job) for job, _ in blind})
-            self._warn(f"planned despite --columns, for lack of column lineage: {few(names, str)}")
+            self._warn(
+                "planned despite --columns, because their column lineage is unknown:"
+                f" {few(names, str)}"
+            )
         return missed
 
     def _check_columns(self, changed: Iterable[DatasetRef]) -> None:

@@ -300,7 +300,10 @@ class _Run:
         if problem is not None:
             return ("unknown", *problem)
         for edge in facts.unknown:
-            self._warn(f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole")
+            self._warn(
+                f"the partitioning of {edge.dataset} is unknown: {facts.ref} is assumed to read"
+                " all of it"
+            )
         return None
 
     def _stale_keys(

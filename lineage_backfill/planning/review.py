@@ -159,8 +159,8 @@ class _Review:
                 level="warning",
                 kind=f"unknown-{kind}",
                 place=place,
-                text=f"this table applies to no {kind}: none matches, or other tables win",
-                hint="Correct the pattern, or remove the table.",
+                text=f"this entry applies to no {kind}: none matches, or other entries win",
+                hint="Correct the pattern, or remove the entry.",
             )
         elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
         hint = unknown(declared.name, known, kind=kind).hint
@@ -216,7 +216,7 @@ class _Review:
                 level="error",
                 kind="unknown-dataset",
                 place=place,
-                text=f"not known from anything else: dataset {self._name(meant.dataset)}",
+                text=f"not in the lineage and not declared: dataset {self._name(meant.dataset)}",
                 hint=meant.hint,
             )
         elif target is None or is_glob(declared.name):
@@ -225,7 +225,7 @@ class _Review:
                 kind="unknown-edge",
                 place=place,
                 text=f"no job of this table {word} such a dataset",
-                hint=f"In the lineage they use {self._few(sorted(known))}." if known else "",
+                hint=f"In the lineage, its jobs use {self._few(sorted(known))}." if known else "",
             )
         elif not self._alone and target not in self._snapshot.datasets:
             yield Finding(

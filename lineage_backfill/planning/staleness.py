@@ -102,7 +102,7 @@ class Older:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
+class MissingInput:
     """Partitions of an input that were never written."""
 
     dataset: DatasetRef
@@ -115,8 +115,8 @@ class Staleness:
     """The staleness of the run keys of one job.
 
     `missing` were never written, `older` were written before an input changed, `running` are being
-    written. `unjudged` cannot be judged; `why` explains it. `lacking` are inputs that no job writes
-    and that do not exist; `waiting` are the keys that fail until they are written.
+    written. `unjudged` cannot be judged; `why` explains it. `missing_inputs` are inputs that no job
+    writes and that do not exist; `waiting` are the keys that fail until they are written.
     """
 
     job: JobRef
@@ -126,7 +126,7 @@ class Staleness:
     running: PartitionSet = NOTHING
     unjudged: PartitionSet = NOTHING
     why: tuple[str, ...] = ()
-    lacking: tuple[Lacking, ...] = ()
+    missing_inputs: tuple[MissingInput, ...] = ()
     waiting: PartitionSet = NOTHING
 
     @property
@@ -256,7 +256,7 @@ class _Judge:
         found = [self._side(facts, side, calendar) for side in self._sides(facts, calendar)]
         running = self._running(facts.ref) & self._wanted(calendar, found)
         joined = _joined(facts.ref, calendar, found, running)
-        return replace(joined, lacking=tuple(self._lacking(facts, joined.stale)))
+        return replace(joined, missing_inputs=tuple(self._missing_inputs(facts, joined.stale)))
 
     def missing(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
         """Return the keys that were never written; raises DeclarationError if unknown."""
@@ -286,7 +286,7 @@ class _Judge:
         table = self._table(facts, side)
         return _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
 
-    def _lacking(self, facts: JobFacts, stale: PartitionSet) -> Iterator[Lacking]:
+    def _missing_inputs(self, facts: JobFacts, stale: PartitionSet) -> Iterator[MissingInput]:
         """Yield input partitions that stale keys read, that no job writes and that do not exist."""
         for edge in facts.live if stale else ():
             table, calendar = self._tables.get(edge.dataset), edge.data.calendar
@@ -295,7 +295,7 @@ class _Judge:
                 continue
             lost = never_written(facts, edge, stale, table.written) if table.is_whole else NOTHING
             if lost:
-                yield Lacking(dataset=edge.dataset, calendar=calendar, keys=lost)
+                yield MissingInput(dataset=edge.dataset, calendar=calendar, keys=lost)
 
     @staticmethod
     def _wanted(calendar: Calendar, found: Iterable[Staleness]) -> PartitionSet:

@@ -143,7 +143,7 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
     down, up = edges.graph, edges.graph.reverse(copy=False)
     below = _distances(down, edges.writes(job.ref))
     if reached := sorted(roots & below.keys(), key=below.__getitem__):
-        return f"it is upstream: {reached[0]} is built from its output"
+        return f"it is upstream of {reached[0]}"
     pairs = (
         (_distances(up, edges.reads(job.ref)), _distances(up, roots), "are made from"),
         (below, _distances(down, roots), "go into"),
@@ -152,8 +152,8 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
         common = mine.keys() & other.keys()
         if common:
             nearest = min(common, key=lambda ref: (mine[ref] + other[ref], ref))
-            return f"the nearest that they have in common is {nearest}, which both {said}"
-    return "the two have no dataset in common"
+            return f"their nearest common dataset is {nearest}, which both {said}"
+    return "the job and the change have no dataset in common"
 
 
 def _inner(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> DatasetRef | None:

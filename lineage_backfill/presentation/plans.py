@@ -55,7 +55,7 @@ class GroupBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class PlanFacts:
     """Facts shown with a plan: unaffected jobs, owners, counts of keys, estimated time.
 
     `estimate` is None if it was not made, or no runs are listed.
@@ -67,7 +67,7 @@ class Beside:
     estimate: Estimate | None = None
 
     @classmethod
-    def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> Beside:
+    def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> PlanFacts:
         """Return the facts from lineage and declarations."""
         reached = {job.job for job in plan.jobs}
         jobs, edges = resolver.snapshot.jobs, resolver.edges
@@ -118,8 +118,8 @@ class Row:
 class Rows:
     """The planned jobs as table rows, wave by wave: one each, or in groups."""
 
-    def __init__(self, plan: Plan, beside: Beside, names: Names) -> None:
-        self._beside, self._names = beside, names
+    def __init__(self, plan: Plan, facts: PlanFacts, names: Names) -> None:
+        self._facts, self._names = facts, names
         self._runs: Counter[JobRef] | None = None if plan.runs is None else Counter()
         self._waves: dict[JobRef, tuple[int, int]] = {}
         for run in plan.runs or ():
@@ -143,7 +143,7 @@ class Rows:
         By default a group is a wave and an owner (or a namespace if no owners are known), or only
         a wave if there would be too many groups.
         """
-        owned = any(self._beside.owner(job.job) for job in self.jobs)
+        owned = any(self._facts.owner(job.job) for job in self.jobs)
         by_name = GroupBy.OWNER if owned else GroupBy.NAMESPACE
         if by is not None:
             return ("" if by is GroupBy.WAVE else by.capitalize()), self._groups(
@@ -157,7 +157,7 @@ class Rows:
     def _groups(self, waves: bool, by: GroupBy) -> list[Row]:
         naming: Mapping[GroupBy, Callable[[PlannedJob], str]] = {
             GroupBy.WAVE: lambda _: "",
-            GroupBy.OWNER: lambda job: self._beside.owner(job.job) or "-",
+            GroupBy.OWNER: lambda job: self._facts.owner(job.job) or "-",
             GroupBy.NAMESPACE: lambda job: safe(job.job.namespace),
         }
         found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
@@ -171,7 +171,7 @@ class Rows:
     def _row(self, name: str, jobs: Sequence[PlannedJob]) -> Row:
         waves = [self._wave(job) for job in jobs]
         first, last = min(wave for wave, _ in waves), max(wave for _, wave in waves)
-        times = self._beside.times
+        times = self._facts.times
         known = [took for job in jobs if (took := times.get(job.job)) is not None]
         least = "≥ " if known and len(known) < len(jobs) else ""
         return Row(
@@ -194,15 +194,15 @@ def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
         yield ref, None if keys is None else tuple(keys)
 
 
-def summary(plan: Plan, beside: Beside, names: Names, *, every: bool = False) -> dict[str, str]:
+def summary(plan: Plan, facts: PlanFacts, names: Names, *, every: bool = False) -> dict[str, str]:
     """Return the summary: what changed, what will run, what needs a decision.
 
     `every` lists all roots, not only the first few.
     """
-    changed = [_changed(ref, keys, beside, names) for ref, keys in roots(plan)]
+    changed = [_changed(ref, keys, facts, names) for ref, keys in roots(plan)]
     runs = NOTHING
     if plan.totals["runs"]:
-        takes = "" if beside.estimate is None else f"; {how_long(beside.estimate)}"
+        takes = "" if facts.estimate is None else f"; {how_long(facts.estimate)}"
         runs = amount(plan) + takes
     undecided = decisions(plan)
     target = plan.request.get("target")
@@ -236,11 +236,11 @@ def decisions(plan: Plan) -> list[str]:
     return found
 
 
-def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, beside: Beside, names: Names) -> str:
+def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, facts: PlanFacts, names: Names) -> str:
     name = f"job {names(ref)}" if isinstance(ref, JobRef) else names(ref)
     if keys is None:
         return f"{name} (whole)"
-    number = beside.counts.get(ref)
+    number = facts.counts.get(ref)
     much = "" if number is None else f"{counted(number, 'partition')}, "
     return f"{name}: {much}{keys_in_short(keys)}"
 

@@ -75,7 +75,7 @@ class Calendars:
             elif time is not None:
                 raise DeclarationError(
                     f"{time.name!r} and {dimension.name!r} are both time dimensions",
-                    hint="A product holds one at most.",
+                    hint="A calendar can have only one.",
                 )
             else:
                 time = self._time_axis(dimension.name, part)

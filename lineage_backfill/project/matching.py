@@ -61,9 +61,7 @@ class Matcher(Generic[D]):
                 space_glob = _pattern(space) if space else None
                 self._globs.append((_pattern(called), space_glob, declaration))
             elif (space, called) in self._exact:
-                raise DeclarationError(
-                    f"{called!r} is declared twice", hint="Keep one of the two tables."
-                )
+                raise DeclarationError(f"{called!r} is declared twice", hint="Keep one of the two.")
             else:
                 self._exact[space, called] = declaration
 

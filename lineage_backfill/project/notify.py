@@ -49,7 +49,7 @@ def read_notify(tables: Iterable[Table], hosts: Collection[str]) -> tuple[Notify
 def _read(table: Table, hosts: Collection[str]) -> NotifyDeclaration:
     events = table.choices("on", get_args(Event))
     if not events:
-        raise table.error("`on` is missing", hint='As in on = ["failed", "finished"].')
+        raise table.error("`on` is missing", hint='Write it as on = ["failed", "finished"].')
     command, webhook = table.texts("command") or (), table.text("webhook")
     if bool(command) == bool(webhook):
         raise table.error("needs a `command` or a `webhook`, and not both")
@@ -59,7 +59,7 @@ def _read(table: Table, hosts: Collection[str]) -> NotifyDeclaration:
             raise table.error(f"`webhook` {wrong}", hint=HOSTS_HINT)
     for key in ("format", "secret"):
         if command and key in table:
-            raise table.error(f"`{key}` belongs to a webhook", hint="Leave it out.")
+            raise table.error(f"`{key}` applies to webhooks only", hint="Leave it out.")
     found = NotifyDeclaration(
         on=events,
         command=command,

@@ -60,7 +60,7 @@ def _told(placeholder: str, told: str | None, rest: CalendarDeclaration) -> Cale
     if told is None:
         raise DeclarationError(
             "`pattern` has times finer than an hour",
-            hint="Declare the calendar beside it, with `cron` or `every`.",
+            hint="Declare the calendar in the same entry, with `cron` or `every`.",
         )
     return replace(rest, grain=cast(Grain, told))
 
@@ -87,7 +87,7 @@ def _check(declared: DatasetDeclaration, pattern: NamePattern) -> None:
         grain, told = calendars[name].grain, placeholders.get(name, "")
         if told == "" or (grain is not None and (grain == "none" or not tells(told, grain))):
             raise DeclarationError(
-                f"`pattern` does not tell the {grain or 'key'} of {{{name}}}: {pattern.text}",
+                f"`pattern` does not contain the {grain or 'key'} of {{{name}}}: {pattern.text}",
                 hint="Write its whole date, as in {day:%Y_%m_%d}.",
             )
     for name in placeholders.keys() - times:

@@ -181,10 +181,11 @@ def _calendar(
     if (given or told) and not dimensions:
         return calendar, ()
     if calendar != CalendarDeclaration():
-        where = "the time dimension" if dimensions else "a `grain`, `cron`, `every` or `keys`"
         raise table.error(
             "`zone`, `start`, `end` and `data_lag` belong to a calendar",
-            hint=f"Put them beside {where}.",
+            hint="Move them to the time dimension."
+            if dimensions
+            else "Add a `grain`, `cron`, `every` or `keys`.",
         )
     return None, dimensions
 
@@ -205,7 +206,7 @@ def _keys(table: Table) -> Any:
     if keys == ("runtime",):
         return "runtime"
     if keys is not None and (not keys or len(set(keys)) < len(keys)):
-        raise table.error("`keys` must be different keys, at least one")
+        raise table.error("`keys` must list at least one key, and each only once")
     return keys
 
 
@@ -244,7 +245,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
         for twice in {name for name in named if named.count(name) > 1}:
             raise DeclarationError(
                 f"{table.place}: declares its edge to `{twice[1]}` twice",
-                hint="Keep one of the two tables.",
+                hint="Keep one of the two.",
             )
     table.done()
     return declaration
@@ -422,7 +423,7 @@ def _unique(
         if key in found:
             raise DeclarationError(
                 f"{table.place}: `{declaration.name}` is declared twice",
-                hint="Merge the two tables.",
+                hint="Merge the two.",
             )
         found[key] = declaration
     return tuple(found.values())

@@ -36,7 +36,7 @@ def revealed(
         if not environ.get(name):
             raise ConfigError(
                 f"{place}: the environment variable {name} is not set",
-                hint=f"Set {name}, or name another one.",
+                hint=f"Set {name}, or name another variable.",
             )
         return environ[name]
     if kind == "file":
@@ -44,12 +44,12 @@ def revealed(
         data = read(path)
         if data is None:
             raise ConfigError(
-                f"{place}: there is no file {path}", hint="Name the file of the secret."
+                f"{place}: there is no file {path}", hint="Create the file, or correct the path."
             )
         try:
             return data.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ConfigError(
-                f"{place}: {path} is not UTF-8", hint="It holds one secret."
+                f"{place}: {path} is not UTF-8", hint="Save it as UTF-8; it contains one secret."
             ) from error
     return value

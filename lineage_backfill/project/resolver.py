@@ -283,7 +283,7 @@ class DeclarationResolver:
                     return self._calendars.resolve(*sent, what), "facet"
             except UsageError as error:
                 # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
-                self.troubles[ref] = f"not believed: {error}"
+                self.troubles[ref] = f"ignored: {error}"
         inferred = self._lineage.infer_dataset(ref)
         if inferred is not None:
             return self._calendars.resolve(inferred, (), (), f"dataset {ref}"), "inferred"
@@ -440,7 +440,7 @@ class DeclarationResolver:
             if sent.calendar or sent.dimensions:
                 self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
         except UsageError as error:
-            self.troubles[ref] = f"not believed: {error}"
+            self.troubles[ref] = f"ignored: {error}"
             return _NOTHING_SENT, str(error)
         self._sent_facets[ref] = sent
         return sent, ""
@@ -646,7 +646,7 @@ def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
             if name in seen:
                 raise DeclarationError(
                     f"job {ref} {word} {edge.dataset!r} twice in its declaration",
-                    hint="Keep one of the two tables.",
+                    hint="Keep one of the two.",
                 )
             seen.add(name)
 

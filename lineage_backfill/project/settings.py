@@ -26,7 +26,7 @@ from lineage_backfill.redaction import MASK, redacted
 ReadFile = Callable[[Path], bytes | None]
 FILE_NAME = "lineage-backfill.toml"
 ENV_PREFIX = "LINEAGE_BACKFILL_"
-#: Variables that are no settings: of scripts and tests, and what Kubernetes sets for a service of
+#: Variables that are not settings: of scripts and tests, and what Kubernetes sets for a service of
 #: that name (https://kubernetes.io/docs/concepts/services-networking/service/).
 _NO_SETTING = re.compile(
     rf"{ENV_PREFIX}(JARS|TARGET|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
@@ -119,7 +119,7 @@ class Project:
             here = f"target {self.target!r}" if self.target else "no target"
             raise UsageError(
                 f"{what} for {f'target {target!r}' if target else 'no target'}, not for {here}",
-                hint=f"Say --target {target}." if target else "Leave out --target.",
+                hint=f"Pass --target {target}." if target else "Leave out --target.",
             )
 
 
@@ -241,11 +241,11 @@ class _Spec:
 
 _SPECS: dict[str, _Spec] = {
     "project.name": _Spec(
-        help="name of this project, the same in every checkout; else that of its folder",
+        help="name of this project, the same in every checkout; by default that of its folder",
         read=_text,
     ),
     "project.namespace": _Spec(help="what a bare dataset or job name means", read=_text),
-    "project.zone": _Spec(help="time zone of calendars that say none", read=_zone, default="UTC"),
+    "project.zone": _Spec(help="time zone of calendars without a zone", read=_zone, default="UTC"),
     "project.code": _Spec(
         help="folder that entrypoints are imported from", read=_read_path, default="."
     ),
@@ -261,7 +261,9 @@ _SPECS: dict[str, _Spec] = {
         read=_read_path,
         default=".lineage-backfill/lineage",
     ),
-    "lineage.view": _Spec(help="which of Marquez' two views counts", read=_view, default="both"),
+    "lineage.view": _Spec(
+        help="what to read from Marquez: events, graph or both", read=_view, default="both"
+    ),
     "lineage.api_key": _Spec(help="bearer token for Marquez", read=_text, secret=True),
     "lineage.headers": _Spec(
         help="further HTTP headers for Marquez", read=_read_headers, secret=True, parse=_pairs
@@ -274,13 +276,13 @@ _SPECS: dict[str, _Spec] = {
         parse=_number,
     ),
     "lineage.fold": _Spec(
-        help="a Spark application is one job, in place of its actions",
+        help="show a Spark application as one job, not its actions as jobs",
         read=_flag,
         default=True,
         parse=_truth,
     ),
     "lineage.cache": _Spec(
-        help="keep what Marquez has told for the next command",
+        help="cache Marquez's answers for the next command",
         read=_flag,
         default=True,
         parse=_truth,
@@ -295,7 +297,7 @@ _SPECS: dict[str, _Spec] = {
         default=_SQLITE + ".lineage-backfill/runs.db",
     ),
     "run.live_runs": _Spec(
-        help="a run from outside on the same keys: wait for it, refuse, or ignore it",
+        help="a run by others on the same keys: wait for it, refuse, or ignore it",
         read=_live_runs,
         default="wait",
     ),
@@ -316,11 +318,11 @@ _SPECS: dict[str, _Spec] = {
         help="start no more runs once one has failed", read=_flag, default=False, parse=_truth
     ),
     "run.max_failures": _Spec(
-        help="start no more runs once so many have failed", read=_count, parse=_number
+        help="start no more runs once this many have failed", read=_count, parse=_number
     ),
     "run.only_between": _Spec(help="hours in which runs may start, as 20:00-06:00", read=_window),
     "run.expires": _Spec(
-        help="start nothing of a backfill so long after it was to begin", read=_length
+        help="start no run of a backfill later than this after its start", read=_length
     ),
     "run.notify_hosts": _Spec(
         help="the hosts that webhooks of [[notify]] may go to", read=_texts, parse=_words
@@ -373,7 +375,7 @@ def known_settings() -> tuple[KnownSetting, ...]:
 def find_file(start: Path, read: ReadFile) -> Path | None:
     """Return the project file of `start`: in it or the nearest folder above, else None.
 
-    Beside `lineage-backfill.toml`, a `pyproject.toml` with `[tool.lineage-backfill]` counts.
+    A `pyproject.toml` with `[tool.lineage-backfill]` is a project file too.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE_NAME, folder / "pyproject.toml"):

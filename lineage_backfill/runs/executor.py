@@ -304,7 +304,7 @@ class Executor:
             self.store.enter(lease, BackfillState.SCHEDULED, now=self.clock.now())
 
         def early() -> str:
-            return f"it is to start at {_instant(at)}" if self.clock.now() < at else ""
+            return f"it starts at {_instant(at)}" if self.clock.now() < at else ""
 
         if self._wait(lease, early) and self.check is not None:
             self.check()
@@ -496,7 +496,8 @@ class Executor:
 def _refuse_closed(record: BackfillRecord) -> None:
     if record.deleted:
         raise UsageError(
-            f"backfill {record.id} is deleted", hint="`undo` may take it back; `run` repairs again."
+            f"backfill {record.id} is deleted",
+            hint="`undo` can still restore what it overwrote; `run` repairs again.",
         )
     if record.undone_by is not None:
         raise ConflictError(

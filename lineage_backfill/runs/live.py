@@ -60,7 +60,7 @@ class LiveRuns:
         if self._said and self._refuses:
             raise ConflictError(
                 self._said,
-                hint="Wait for its end; if it is dead, LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+                hint="Wait for its end; if it is dead, set LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
             )
         return self._said
 
@@ -85,7 +85,7 @@ class LiveRuns:
                 ) from error
             if shared:
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
-                return f"{job} {shown} is run from outside, as engine {engine!r} says"
+                return f"{job} {shown} is being run by others, according to engine {engine!r}"
         return ""
 
     def _in_lineage(self, run: PlannedRun) -> str:
@@ -97,7 +97,7 @@ class LiveRuns:
             if self._is_live(other) and (shared := other.keys & keys):
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
                 since = f"{other.record.started_at:%Y-%m-%dT%H:%M:%SZ}"
-                return f"{run.job} {shown} is run from outside since {since}"
+                return f"{run.job} {shown} is being run by others since {since}"
         return ""
 
     def _is_live(self, run: OutsideRun) -> bool:

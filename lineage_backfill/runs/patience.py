@@ -1,4 +1,4 @@
-"""Waits for a run store that does not answer, so that running attempts are not given up."""
+"""Waits for a run store that does not answer, so that running attempts are not abandoned."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ class RunLoop:
         except OSError as error:
             raise StoreError(
                 f"the run spec {attempt.spec_path} cannot be written: {error}",
-                hint=f"Make room or give the right to write, then `resume {spec['backfill_id']}`.",
+                hint=f"Free disk space or grant write access, then `resume {spec['backfill_id']}`.",
             ) from error
 
     # Events

@@ -88,7 +88,7 @@ class SpecBuilder:
         if written and not any(output.scope for output in written):
             named = ", ".join(map(str, render(facts.calendar, keys)))
             raise DeclarationError(
-                f"a run of {named} writes no partition: its outputs have none then",
+                f"a run of {named} writes no partition: its outputs have none at that time",
                 hint="Correct `start` and `end` of the job or of its outputs.",
             )
         return RunSpec(

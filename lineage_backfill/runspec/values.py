@@ -125,7 +125,7 @@ class RunSpec:
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
-    newest first, wrote to the outputs is put back. `store` is the id of the run store that planned
+    newest first, wrote to the outputs is restored. `store` is the id of the run store that planned
     it: names of backfills are its own. With `keys_derived` the keys were not named: they come from
     the clock or a schedule.
     """

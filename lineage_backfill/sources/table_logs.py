@@ -130,7 +130,7 @@ def _readable(verb: str, place: str | None) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TableLogError(
             f"the log of {place} cannot be read: {error}",
-            hint=f"See that `python -m spark_runtime {verb} --help` works here.",
+            hint=f"Check that `python -m spark_runtime {verb} --help` works here.",
         ) from error
 
 

@@ -48,7 +48,7 @@ _TELLING = 256 * 1024
 _SLOW = 8 * 1024 * 1024
 #: Seconds between two messages that an answer is still awaited.
 _PATIENCE = 5.0
-_MORE_TIME = "Raise lineage.timeout (`timeout` in [lineage]), or see what the server is doing."
+_MORE_TIME = "Raise lineage.timeout (`timeout` in [lineage]), or check what slows the server down."
 _ITSELF = "Give the address at which the service itself answers."
 #: The hint for an answer that cannot be trusted.
 AGAIN = "Try again: nothing is planned from partial lineage."
@@ -222,7 +222,7 @@ class WebClient:
             if len(body) > self._settings.max_bytes:
                 raise LineageError(
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
-                    hint="See what the server sends there: it is more than lineage can need.",
+                    hint="Check what the server sends there: lineage is never this large.",
                 )
         if _TELLING < len(body) < _SLOW * (time.monotonic() - began):
             self._unpacked = False

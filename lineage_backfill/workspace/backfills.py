@@ -212,7 +212,7 @@ class Backfills:
         files = self._attempt_files(backfill, run_id, number)
         if not self._is_kept(files, files.spec_path):
             raise UnknownNameError(
-                "its run spec is not kept here", hint="Its engine may have more."
+                "its run spec is not stored on this machine", hint="Check its engine for it."
             )
         try:
             spec: dict[str, Any] = redaction.document(files.spec())
@@ -231,7 +231,9 @@ class Backfills:
                 return files.log_end(most).decode(errors="replace")
         except (OSError, ValueError, BadZipFile):
             pass
-        raise UnknownNameError("its log is not kept here", hint="Its engine may have more.")
+        raise UnknownNameError(
+            "its log is not stored on this machine", hint="Check its engine for it."
+        )
 
     def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
         files = AttemptFiles(spec_file(self._folder(backfill), run_id, number))
@@ -367,7 +369,7 @@ class Backfills:
         if left:
             raise StoreError(
                 f"the folder of a pruned backfill cannot be removed: {left[0]}",
-                hint="Give the right to remove it, and `prune` again.",
+                hint="Grant write access to it, then run `prune` again.",
             )
         return {**document, "removed": True}
 
@@ -420,7 +422,7 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
     if not found:
         return store.backfill(backfill)  # raises, with similar ids
     raise AmbiguousNameError(
-        f"{len(found)} backfills are called {backfill}",
+        f"{len(found)} backfills have the title {backfill}",
         hint="Name one by its id: " + " or ".join(one.id for one in found[:3]),
     )
 

@@ -59,7 +59,7 @@ def lineage_origin(project: Project, environ: Mapping[str, str] | None = None) -
         and name != source.origin
         and variables[name].rstrip("/") != str(source.value).rstrip("/")
     ]
-    said = f"; {' and '.join(overruled)} not read, which it overrules" if overruled else ""
+    said = f"; it overrides {' and '.join(overruled)}" if overruled else ""
     return f"from {source.name} of {source.origin}{said}"
 
 

@@ -61,7 +61,7 @@ def open_project(
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))
     _log.info("project file: %s", project.file or "none")
-    _log.info("lineage %s", lineage_origin(project) or "from nowhere: no source is named")
+    _log.info("lineage %s", lineage_origin(project) or "none: no source is named")
     return project
 
 

@@ -238,7 +238,7 @@ def _folded(
     for ref in jobs:
         if ref not in folded.jobs and is_declared(ref):
             raise DeclarationError(
-                f"job {ref} and a parent that runs it are both declared",
+                f"job {ref} and the parent that runs it are both declared",
                 hint="Keep the [[job]] of the one to run, and remove the other one.",
             )
     return folded

@@ -113,7 +113,7 @@ class Planning:
         found = oldest(jobs, fits)
         if not found:
             raise GuardRailError(
-                f"the oldest stale partition alone takes more runs than {most}",
+                f"the oldest stale partition alone needs more runs than {most}",
                 hint="Allow more with --limit.",
             )
         return replace(request, jobs=found)
@@ -359,5 +359,5 @@ class Planning:
         known, unknown = observations.of_tables(
             resolver, sorted(datasets), self._logs, by_spark=by_spark
         )
-        log_time(began, f"table logs: {len(known)} of {len(known) + len(unknown)} tell something")
+        log_time(began, f"table logs: {len(known)} of {len(known) + len(unknown)} could be read")
         return TableRecords(known=known, unknown=unknown)

@@ -17,7 +17,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.files import private_folder
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.partitions.text import KeySet, in_short, parse
+from lineage_backfill.partitions.text import KeySet, as_text, in_short, parse
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptState
 from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration
@@ -88,7 +88,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
         raise TableLogError(
             f"version {last['version']} of {named} has {found['rows_after']} rows, and the run"
             f" wrote {part['rows']}",
-            hint="The table was recreated since, so its versions differ.",
+            hint="The table was recreated since then: this version cannot be compared.",
         )
     return {
         "schema_version": 1,
@@ -115,7 +115,7 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
     engine = next((one for one in declarations.engines if one.name == planned.engine), None)
     if engine is None or engine.kind not in SPARK_ENGINES:
         raise UsageError(
-            f"job {job.name} is not run by an engine of Spark's, and cannot be tried on clones",
+            f"job {job.name} is not run by an engine of Spark's, and cannot run on clones",
             hint=f"Name a job with an engine of kind {' or '.join(SPARK_ENGINES)}.",
         )
     if not workspace.limits_of([planned])[job].idempotent:
@@ -178,9 +178,10 @@ def _planned(
             hint=f"See why with --why-not {job.name}.",
         )
     if len(runs) > 1:
+        first = as_text(runs[0].partitions[0]).partition("..")[0]
         raise AmbiguousNameError(
             f"the plan holds {len(runs):,} runs of {job.name} there",
-            hint=f"Name one key: --dry-run-diff {job.name}@{in_short(runs[0].partitions)}",
+            hint=f"Name one key: --dry-run-diff {job.name}@{first}",
         )
     return runs[0]
 

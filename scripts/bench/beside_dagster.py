@@ -6,7 +6,7 @@ python scripts/bench/beside_dagster.py [JOBS [SEEDS]]
 
 The graphs are those of plan.py: hours, days, weeks and months, four inputs for each job, partitions
 that overlap in time. What is stale follows from the definition, in the order of the graph: each
-partition that overlaps a stale one of an input. Beside it stand the plan and Dagster's backfill of
+partition that overlaps a stale one of an input. Next to it stand the plan and Dagster's backfill of
 all assets from the 24 partitions of the root, which maps partitions by time as well.
 """
 

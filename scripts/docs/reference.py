@@ -32,7 +32,8 @@ _OPTIONS = """\
 
 Results go to stdout, everything else to stderr. `-h` on any verb prints its part of this page.
 `NO_COLOR` switches colours off, `COLUMNS` sets the width, and `PAGER` shows output longer than a
-screen (`less` by default; `PAGER=cat` for none).
+screen (`less` by default; `PAGER=cat` for none). Times are shown, and read if they have no UTC
+offset, in the local zone, with `--utc` in UTC; the time of `--now` needs an offset.
 
 | exit code | meaning |
 |---|---|

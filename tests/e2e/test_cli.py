@@ -798,13 +798,13 @@ def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> 
     whole = events.read_text()
     events.write_text(whole + json.dumps(begun) + "\n")
     scheduled = shop("run", *FIX, "--yes", "--at", "1h", "--timeout", "1s", code=8)
-    assert "waiting: it is to start at" in scheduled.stderr
+    assert "waiting: it starts at" in scheduled.stderr
     assert shop.document("cancel", schema="status")["state"] == "cancelled"
     waited = shop("run", *FIX, "--yes", "--timeout", "1s", code=8)
-    assert "waiting: shop:clean 2024-01-02T01 is run from outside since" in waited.stderr
+    assert "waiting: shop:clean 2024-01-02T01 is being run by others since" in waited.stderr
     assert shop.journal() == []
     shop.declare('[run]\nlive_runs = "refuse"\n')
-    assert "is run from outside" in shop("resume", code=6).stderr
+    assert "is being run by others" in shop("resume", code=6).stderr
     events.write_text(whole)
     under_way = shop.folder / "under-way.json"
     under_way.write_text('["2024-01-02T01"]')
@@ -815,7 +815,7 @@ def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> 
         )
     )
     refused = shop("resume", code=6).stderr
-    assert "clean 2024-01-02T01 is run from outside, as engine 'here' says" in refused
+    assert "clean 2024-01-02T01 is being run by others, according to engine 'here'" in refused
     assert shop.journal() == []
     under_way.unlink()
     assert "`live` of engine 'here' ended with exit code 1" in shop("resume", code=1).stderr

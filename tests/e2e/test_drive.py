@@ -73,7 +73,7 @@ def test_a_drive_takes_what_is_submitted_and_leaves_cleanly(
 ) -> None:
     process = drive()
     done = shop("run", *FIX, "--yes", "--detach")
-    assert "A running driver takes it." in done.stderr
+    assert "The `drive` service picks it up." in done.stderr
     backfill = done.stdout.strip()
     assert "succeeded" in shop("watch", backfill).stderr
     assert not (shop.folder / ".lineage-backfill" / "backfills" / backfill / "driver.log").exists()

@@ -228,5 +228,5 @@ def test_tables_are_found_by_one_two_or_three_names(spark: SparkSession, tmp_pat
     for wrong in ("", "a.", ".b", "a.b.c.d"):
         with pytest.raises(TableError, match="is not a table name"):
             table_exists(spark, wrong)
-    with pytest.raises(TableError, match="names its database itself"):
+    with pytest.raises(TableError, match="has a database in its name"):
         table_exists(spark, "a.b", database="c")

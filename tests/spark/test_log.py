@@ -180,7 +180,7 @@ def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert filled.rows()[0] == ("d1", 7)
     monkeypatch.undo()
-    with pytest.raises(VerificationError, match="is not what the run was to write") as raised:
+    with pytest.raises(VerificationError, match="differs from what the run had to write") as raised:
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert not raised.value.stands
     assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
@@ -210,7 +210,9 @@ def test_what_others_have_built_on_a_wrong_commit_is_not_taken_back(
     monkeypatch.undo()
     spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 9)")
     for _ in range(2):
-        with pytest.raises(VerificationError, match="is not what the run was to write") as raised:
+        with pytest.raises(
+            VerificationError, match="differs from what the run had to write"
+        ) as raised:
             filled.write(rows(spark, ("d1", 7)), ["d1"])
         assert raised.value.stands
     assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 7), ("d1", 9)]

@@ -163,7 +163,7 @@ def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, f
         (checks.not_null("v"), "NULL in v"),
         (checks.unique("at"), None),
         (lambda audit: f"{audit.frame.count()} rows", "1 rows"),
-        (lambda audit: audit.frame.count() > 1, "<lambda> does not hold"),
+        (lambda audit: audit.frame.count() > 1, "the check <lambda> failed"),
         (lambda audit: audit.rows == {"day=d1": 1}, None),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_mending_that_comes_over_another_commit_is_said_to_stand(
         steps.actions[str(path), "taking back"] = lambda: templates.add_foreign(path)
 
     steps.actions[str(path), "taking back"] = act
-    with steps.watched(), pytest.raises(VerificationError, match="not taken back once") as raised:
+    with steps.watched(), pytest.raises(VerificationError, match="not reverted again") as raised:
         steps.write(spark, path, "undo", 1)
     assert not steps.actions
     check_stands(spark, path, raised.value, ours=6)
@@ -128,7 +128,7 @@ def test_two_that_take_an_undoing_back_at_once_do_it_once(
     steps = Steps()
 
     def undo() -> None:
-        with pytest.raises(UndoRefusedError, match="the undoing was taken back") as raised:
+        with pytest.raises(UndoRefusedError, match="the undo was reverted") as raised:
             steps.write(spark, path, "undo", 1)
         assert not raised.value.stands
 

@@ -281,7 +281,7 @@ def test_what_would_keep_an_undo_from_working_is_said_beforehand(
         "PARTITIONED BY (day)"
     )
     log = DeltaLog(made.path)
-    assert preflight(log) == ["its rows are numbered by 'id', and would be numbered again"]
+    assert preflight(log) == ["the identity column 'id' would get new values"]
     retention = "'delta.deletedFileRetentionDuration' = 'interval 36 hours'"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({retention})")
     problems = preflight(log)

@@ -411,7 +411,7 @@ def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
         add()
 
     monkeypatch.setattr("spark_runtime.delta.replace", late)
-    with pytest.raises(WriteConflictError, match="could not be taken back: version") as raised:
+    with pytest.raises(WriteConflictError, match="could not be reverted: version") as raised:
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
     assert raised.value.hint is not None
     assert "Compare the table with its version 2" in raised.value.hint

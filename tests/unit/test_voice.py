@@ -42,7 +42,7 @@ NOT_BUT = {
     r"\bought to\b": "should, must",
     r"\bfrom then on\b": "afterwards",
     r"\bheld (it )?against\b": "compared with",
-    r"\bis no (key|job|plan|address|table name|number)\b": "is not a …",
+    r"(?<!there )\b(is|are) no (?!longer\b|one\b)\w": "is not a …",
     r"\bthe ways? (from|back to|to it)\b": "the path from",
     r"\b(un)?planned, for\b|\bfor (nothing|no data) is known\b": "not planned: …, as …",
     r"\bcount here any more\b": "is no longer used here",
@@ -54,6 +54,14 @@ NOT_BUT = {
     r"\bheld to\b": "compared with",
     r"\bof which (some|all|one|none|nothing|each)\b|\bof which \d": "two sentences, or 'with'",
     r"\b(senders|hooks|what) (is|are) told\b": "sent, shown, reported",
+    r"\b(put|taken) back\b": "restored (data), reverted (a commit)",
+    r"\bovertaken\b|\b(was|were) given up\b": "replaced by a later attempt, abandoned",
+    r"\bsay (so\b|--|`|\w+ =)|\btell how\b": "write, pass, set, declare",
+    r"\bsee that `?\w": "check that",
+    r"\bit takes (the right|free)\b|\bgive the right\b": "grant, free",
+    r"\bnot believed\b": "ignored",
+    r"\bfor lack of\b|\blacks the \w": "without, does not have",
+    r"\bread(s|ing)? (it|them|this) whole\b": "reads all of it",
 }
 _COMMENT = re.compile(r"(?:^|  )#:? (.+)$", re.MULTILINE)
 _SOURCES = ("lineage_backfill", "spark_runtime", "docker")

@@ -40,7 +40,7 @@ class Lists:
             rows = self._api.pages("namespaces", "namespaces")
             return {row["name"]: row for row in rows}
         except HTTPStatusError as error:
-            self._api.warnings.append(f"deleted namespaces cannot be told: {error}")
+            self._api.warnings.append(f"deleted namespaces cannot be recognised: {error}")
             return {}
 
     def _listed(self, kind: Kind) -> set[Name]:

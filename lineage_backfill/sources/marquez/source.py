@@ -91,8 +91,8 @@ class MarquezSource:
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             if self._view == "events":
                 api.warnings.append(
-                    f"the event history is without {unshown} events of jobs and datasets, which"
-                    " have no run; what they said was asked of the catalogue"
+                    f"the event history omits {unshown} events of jobs and datasets, which have no"
+                    " run; Marquez's current pages were read instead"
                 )
             else:
                 compare(api, lineage, catalogue.stored, catalogue.datasets, builder.is_united)

@@ -132,7 +132,7 @@ def _report(api: Api, what: str, error: HTTPStatusError) -> None:
     elif error.status == 500:
         raise LineageError(
             said,
-            hint="Try again. If it persists, repair it in Marquez, or delete it there.",
+            hint="Try again. If it fails again, repair it in Marquez, or delete it there.",
         ) from error
     else:
         raise error

@@ -154,7 +154,8 @@ def test_readers_of_none_of_the_columns_are_left_out(
     reasons = {one["job"]["name"]: one["reason"].get("text") for one in plan["jobs"]}
     assert reasons["ids"] == reasons["cities"] == "it reads none of the changed columns"
     assert (
-        plan["warnings"][0] == "planned despite --columns, for lack of column lineage: shop:legacy"
+        plan["warnings"][0]
+        == "planned despite --columns, because their column lineage is unknown: shop:legacy"
     )
     assert statuses(impact(capsys, "--events", "events.ndjson")) == dict.fromkeys(
         RUN | SKIPPED, "planned"
@@ -185,7 +186,7 @@ def test_a_user_reads_which_it_was(folder: Path, capsys: pytest.CaptureFixture[s
     given = ["impact", "raw.orders", "--partitions", "2024-01-05", "--now", NOW]
     assert main([*given, "--columns", "price", "--events", "events.ndjson"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "planned despite --columns, for lack of column lineage: shop:legacy" in said
+    assert "planned despite --columns, because their column lineage is unknown: shop:legacy" in said
     assert main([*given, "--columns", "price", "--events", "events.ndjson", "--why", "ids"]) == 0
     assert "it reads none of the changed columns" in " ".join(capsys.readouterr().out.split())
 

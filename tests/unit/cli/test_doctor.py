@@ -65,7 +65,7 @@ def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[..., dict[str, 
     (shop.folder / "raw" / "data.csv").touch()
     found = checks()["tables"]
     assert not found["ok"]
-    assert "is no Delta table" in found["detail"]
+    assert "is not a Delta table" in found["detail"]
 
 
 def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
@@ -103,7 +103,7 @@ def test_a_folder_that_may_not_be_written(
 ) -> None:
     shop.folder.chmod(0o500)
     try:
-        assert "may not be written" in checks()["permissions"]["detail"]
+        assert "no permission to write" in checks()["permissions"]["detail"]
     finally:
         shop.folder.chmod(0o700)
 

@@ -24,12 +24,12 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.timeline import Spans, timeline
 from lineage_backfill.presentation import draw
 from lineage_backfill.presentation.draw import Drawing, Edge, Node
-from lineage_backfill.presentation.plans import SHOWN_JOBS, Beside, drawing
+from lineage_backfill.presentation.plans import SHOWN_JOBS, PlanFacts, drawing
 from lineage_backfill.presentation.text import safe
 from tests.unit.cli import plans
 from tests.unit.cli.test_render import shown
 
-BESIDE = Beside(
+FACTS = PlanFacts(
     untouched=[plans.job("weather")],
     owners={plans.job("daily"): ("team-a",), plans.job("guarded"): ("fin|ance", "@bob")},
 )
@@ -39,13 +39,13 @@ ZONE = "America/New_York"
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_who_owns_a_job_is_shown(width: int, snapshot: SnapshotAssertion) -> None:
-    assert shown(preview(plans.real(), width=width, beside=BESIDE), width) == snapshot
+    assert shown(preview(plans.real(), width=width, facts=FACTS), width) == snapshot
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("plan", [plans.real(), plans.odd()], ids=["real", "odd"])
 def test_tree(plan: Plan, width: int, snapshot: SnapshotAssertion) -> None:
-    assert shown(plan_tree(plan, BESIDE, width), width) == snapshot
+    assert shown(plan_tree(plan, FACTS, width), width) == snapshot
 
 
 # --- the map in time ----------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_an_empty_drawing_is_drawn() -> None:
 
 @pytest.mark.parametrize("plan", [plans.real(), plans.odd()], ids=["real", "odd"])
 def test_markdown(plan: Plan, snapshot: SnapshotAssertion) -> None:
-    text = markdown(plan, BESIDE)
+    text = markdown(plan, FACTS)
     assert text == snapshot
     assert "\x1b" not in text
     assert not re.search(r"@\w", re.sub(r"`[^`]*`", "", text))
@@ -198,18 +198,18 @@ def test_markdown(plan: Plan, snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize("jobs", [40, 400, 5_000])
 def test_markdown_fits_a_comment_and_says_what_it_leaves_out(jobs: int, every: bool) -> None:
-    text = markdown(plans.many(jobs), Beside(), ListOptions(every=every))
+    text = markdown(plans.many(jobs), PlanFacts(), ListOptions(every=every))
     assert len(text) <= 65_000
     is_cut = every and jobs == 5_000
     assert ("Cut at 65,000 characters" in text) == is_cut
     assert ("jobs in groups; `--all` lists each" in text) != every
-    assert ("`--format svg` has one" in text) == (jobs > 60 and not is_cut)
+    assert (": use `--format svg`" in text) == (jobs > 60 and not is_cut)
 
 
 @pytest.mark.parametrize("every", [False, True])
 def test_a_long_tree_or_drawing_says_what_it_leaves_out(every: bool) -> None:
     plan, listing = plans.many(400), ListOptions(every=every)
-    text = shown(plan_tree(plan, Beside(), 80, listing), 80)
+    text = shown(plan_tree(plan, PlanFacts(), 80, listing), 80)
     assert ("and 200 more jobs; --all shows them" in text) != every
     drawn = draw.dot(drawing(plan, most=first(listing, SHOWN_JOBS)))
     assert ("and 200 more jobs; --all draws them" in drawn) != every
@@ -221,7 +221,7 @@ def test_deep_guides_leave_names_whole() -> None:
     for number, job in enumerate(jobs):
         path.append({"job": {"namespace": "nyc", "name": job.job.name}})
         jobs[number] = replace(job, reason={**job.reason, "path": path[-2:]})
-    text = shown(plan_tree(plans.many(60).detailed(jobs=tuple(jobs)), Beside(), 80), 80)
+    text = shown(plan_tree(plans.many(60).detailed(jobs=tuple(jobs)), PlanFacts(), 80), 80)
     assert all(job.job.name in text for job in jobs)
     assert "(59) ~ job_report" in text
 

@@ -40,7 +40,7 @@ from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation.backfills import names_in, outcome, outputs
 from lineage_backfill.presentation.names import Names, keys_in_words
-from lineage_backfill.presentation.plans import Beside, GroupBy, decisions, tree
+from lineage_backfill.presentation.plans import GroupBy, PlanFacts, decisions, tree
 from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
@@ -60,8 +60,8 @@ def shown(renderable: RenderableType, width: int) -> str:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("plan", [plans.real, plans.odd])
 def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAssertion) -> None:
-    beside = Beside(untouched=[plans.job("weather")])
-    assert shown(preview(plan(), width=width, beside=beside), width) == snapshot
+    facts = PlanFacts(untouched=[plans.job("weather")])
+    assert shown(preview(plan(), width=width, facts=facts), width) == snapshot
 
 
 def test_a_job_without_datasets_is_not_listed_as_unaffected() -> None:
@@ -76,7 +76,10 @@ def test_a_job_without_datasets_is_not_listed_as_unaffected() -> None:
     told = JobNode(ref=plans.job("told"), reads=(), writes=())
     nodes = [*plans.SNAPSHOT.jobs.values(), dag, told]
     resolver = Resolver(LineageSnapshot.of(nodes), declared, now=plans.NOW)
-    assert Beside.of(plans.real(), resolver).untouched == [plans.job("told"), plans.job("weather")]
+    assert PlanFacts.of(plans.real(), resolver).untouched == [
+        plans.job("told"),
+        plans.job("weather"),
+    ]
 
 
 def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:
@@ -134,8 +137,8 @@ def test_all_names_every_job_whole(width: int) -> None:
 def test_jobs_are_grouped_by_what_is_asked_for(by: GroupBy) -> None:
     plan = plans.many(12)
     owners = {job.job: [f"team{number % 2}"] for number, job in enumerate(plan.jobs)}
-    listing, beside = ListOptions(group_by=by), Beside(owners=owners)
-    text = shown(preview(plan, width=80, beside=beside, listing=listing), 80)
+    listing, facts = ListOptions(group_by=by), PlanFacts(owners=owners)
+    text = shown(preview(plan, width=80, facts=facts, listing=listing), 80)
     expected = {
         GroupBy.WAVE: "   1     3           9     9  job_staging.orders_clean_0",
         GroupBy.OWNER: " 1-4  team0     6",
@@ -419,7 +422,7 @@ def test_progress_on_a_terminal_shows_bars_and_keeps_the_ends() -> None:
 
 def test_a_narrow_preview_breaks_no_name(snapshot: SnapshotAssertion) -> None:
     text = shown(
-        preview(plans.real(), width=40, beside=Beside(untouched=[plans.job("weather")])), 40
+        preview(plans.real(), width=40, facts=PlanFacts(untouched=[plans.job("weather")])), 40
     )
     assert max(map(len, text.splitlines())) <= 40
     assert text == snapshot

@@ -222,11 +222,11 @@ def test_what_cannot_be_known_is_said(
     assert said(document) == {"clean": {"why": ["it is not recorded when s:raw changed"]}}
     (silent,) = document["silent"]
     assert silent["dataset"]["name"] == "raw"
-    assert "is no Delta table" in silent["why"]
+    assert "is not a Delta table" in silent["why"]
     assert main(["stale", *NOW]) == 0
     text = capsys.readouterr().out
     assert "it is not recorded when s:raw changed" in text
-    assert "is no Delta table" in text
+    assert "is not a Delta table" in text
 
 
 def test_times_are_local_unless_utc_is_asked_for(

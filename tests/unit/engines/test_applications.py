@@ -447,7 +447,7 @@ def test_what_was_claimed_and_not_begun_is_given_up(bench: Bench) -> None:
     AttemptFiles(path).claim(Requested(folder, "r").claim())
     later = make("reuse", bench.folder)
     assert later.find(path, "t-2") is None
-    with pytest.raises(EngineError, match="given up"):
+    with pytest.raises(EngineError, match="abandoned"):
         AttemptFiles(path).claim({})
     secret = json.loads((folder / "application.json").read_text())["secret"]
     request = {"op": "run", "id": "r", "spec": str(path), "secret": secret}

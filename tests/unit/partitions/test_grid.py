@@ -195,7 +195,7 @@ def test_a_repeated_start_of_a_slice_is_refused_with_both_readings() -> None:
     ):
         with pytest.raises(AmbiguousKeyError) as refused:
             grid.find("2024-11-03T01:30")
-        assert refused.value.hint == "Say 2024-11-03T01:30-0400 or 2024-11-03T01:30-0500."
+        assert refused.value.hint == "Write 2024-11-03T01:30-0400 or 2024-11-03T01:30-0500."
         summer, winter = (grid.find(f"2024-11-03T01:30-0{hour}00") for hour in (4, 5))
         assert grid.start(winter) - grid.start(summer) == HOUR
 

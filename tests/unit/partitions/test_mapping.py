@@ -366,8 +366,8 @@ def test_keys_along_an_edge(case: str) -> None:
 
 def test_plain_static_calendars_pair_whatever_their_columns() -> None:
     assert build(PLACES, calendar(keys=("eu", "mars"))).missing(NOTHING, NOTHING) == [
-        "the input lacks the keys mars",
-        "the reader lacks the keys apac, us",
+        "the input does not have the keys mars",
+        "the reader does not have the keys apac, us",
     ]
     assert build(PLACES, PLACES).missing(NOTHING, NOTHING) == []
 
@@ -480,7 +480,7 @@ REGION_MAP = MappingSpec(kind="map", table=(("eu", ("de",)),))
             "only one side has the dimension 'region'",
         ),
         (DAYS, SALES, REGION_MAP, "only one side has the dimension 'region'"),
-        (SALES, STOCK, REGION_MAP, "needs to know its dimension"),
+        (SALES, STOCK, REGION_MAP, "must name its dimension"),
         (SALES, SALES, REGION_MAP, "a key that does not exist: 'de'"),
         (
             SALES,

@@ -72,8 +72,8 @@ def test_a_key_is_that_of_the_calendar_where_the_name_tells_more() -> None:
     ("pattern", "message"),
     [
         ("orders", "no placeholder"),
-        ("o_{", "a brace that is no placeholder"),
-        ("o_{}", "a brace that is no placeholder"),
+        ("o_{", "a brace outside of a placeholder"),
+        ("o_{}", "a brace outside of a placeholder"),
         ("o_{day:%d}", "%d without the date it belongs to"),
         ("o_{h:%Y%m%H}", "%H without"),
         ("o_{w:%V}", "%V without"),

@@ -263,7 +263,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"a": "2024-03-10"}},
         "",
         "daily",
-        ("no path leads from the change to this job; it is upstream: w:a is built from", ""),
+        ("no path leads from the change to this job; it is upstream of w:a", ""),
     ),
     (
         "a job beside the change, of the same origin",
@@ -271,7 +271,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"a": "2024-03-10"}},
         "",
         "three",
-        ("in common is w:hours, which both are made from", ""),
+        ("nearest common dataset is w:hours, which both are made from", ""),
     ),
     (
         "a job beside the change, of other origin",
@@ -279,7 +279,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"a": "2024-03-10"}},
         "",
         "one",
-        ("in common is w:c, which both go into", ""),
+        ("nearest common dataset is w:c, which both go into", ""),
     ),
     (
         "a job that has nothing to do with it",
@@ -287,7 +287,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"hours": "2024-03-10T05"}},
         "",
         "other",
-        ("the two have no dataset in common", ""),
+        ("the job and the change have no dataset in common", ""),
     ),
 ]
 

@@ -48,7 +48,9 @@ def test_an_unaffected_unknown_input_is_read_whole_with_a_warning() -> None:
     assert summary(made) == {"j": "2024-03-10"}
     (run,) = runs_of(made, "j")
     assert {part.dataset.name: part.keys for part in run.reads}["mystery"] is None
-    assert any("w:mystery is unknown: w:j reads it whole" in text for text in made.warnings)
+    assert any(
+        "w:mystery is unknown: w:j is assumed to read all of it" in text for text in made.warnings
+    )
 
 
 def test_an_output_of_unknown_partitioning_blocks_and_so_do_its_readers() -> None:

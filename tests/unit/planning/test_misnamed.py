@@ -125,7 +125,7 @@ def test_a_pipeline_that_only_the_project_file_knows_is_believed() -> None:
     assert summary(made) == {"a": "2024-03-10", "b": "2024-03-10"}
 
 
-MEANT = "the lineage knows no job {!r} as [[job]] declares it; did you mean w:week?"
+MEANT = "the lineage has no job {!r}, which [[job]] declares; did you mean w:week?"
 
 
 @pytest.mark.parametrize(

@@ -100,14 +100,14 @@ def test_what_is_stale_names_what_its_inputs_lack() -> None:
     total, copy = find_stale(resolver, tables=records, runs={}, jobs={job("total"), job("copy")})[
         ::-1
     ]
-    (lost,) = total.lacking
+    (lost,) = total.missing_inputs
     calendar = resolver.calendar(dataset("hours"))
     assert calendar is not None
     assert (lost.dataset, lost.keys) == (
         dataset("hours"),
         parse(calendar, ("2024-03-03T21..2024-03-03T23",)),
     )
-    assert copy.lacking == ()  # a job makes its input
+    assert copy.missing_inputs == ()  # a job makes its input
 
 
 @pytest.mark.parametrize(

@@ -479,7 +479,7 @@ def test_a_reader_without_column_lineage_is_kept_with_a_warning() -> None:
     made = plan(request({"a": "2024-03-10"}, columns=("price",)), held, DAYS)
     assert summary(made) == {"j": "2024-03-10"}
     assert any(
-        "planned despite --columns, for lack of column lineage: w:j" in text
+        "planned despite --columns, because their column lineage is unknown: w:j" in text
         for text in made.warnings
     )
 
@@ -542,7 +542,7 @@ def test_an_input_without_column_lineage_is_kept_though_another_has_it() -> None
     made = plan(request({"days": "2024-03-10"}, columns=("price",)), held, WIDE)
     assert summary(made) == {"j": "2024-03-10"}
     assert any(
-        "planned despite --columns, for lack of column lineage: w:j" in text
+        "planned despite --columns, because their column lineage is unknown: w:j" in text
         for text in made.warnings
     )
 

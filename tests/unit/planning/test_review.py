@@ -60,12 +60,12 @@ CASES = {
     "a glob that matches nothing": (
         TABLE.format("zz*"),
         ("warning", "unknown-dataset", '[[dataset]] "zz*"'),
-        "Correct the pattern, or remove the table.",
+        "Correct the pattern, or remove the entry.",
     ),
     "a glob of which an earlier one takes all": (
         TABLE.format("r*"),
         ("warning", "unknown-dataset", '[[dataset]] "r*"'),
-        "Correct the pattern, or remove the table.",
+        "Correct the pattern, or remove the entry.",
     ),
     "a misspelt job": (
         "[[job]]\nname = 'dayly'",
@@ -91,7 +91,7 @@ CASES = {
     "an edge of a glob that no job has": (
         DAILY.replace("daily", "d*") + "[[job.reads]]\ndataset = 'raw'",
         ("warning", "unknown-edge", '[[job]] "d*" [[job.reads]] "raw"'),
-        "In the lineage they use clean, rates.",
+        "In the lineage, its jobs use clean, rates.",
     ),
     "a start that is no key": (
         TABLE.format("raw") + "start = '2024-W01'",

@@ -322,7 +322,7 @@ def test_an_input_that_may_be_missing_is_not_waited_for(on_missing: str, lacking
     )
     world.tables[dataset("raw")] = TableRecord(changes=(Change(keys=NOTHING, at=at(1)),), builds=())
     world.table("tidy")
-    found = world.stale()["clean"].lacking
+    found = world.stale()["clean"].missing_inputs
     assert shown([key for one in found for key in render(one.calendar, one.keys)]) == lacking
 
 

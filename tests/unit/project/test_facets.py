@@ -100,7 +100,7 @@ def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
     held = snapshot([node("j", "raw", "days")], raw=DAY, days=facet)
     made = plan(request({"raw": "2024-03-10"}), held, "")
     assert find(made, "j").status == "blocked"
-    assert any("not believed: the facet of dataset w:days" in text for text in made.warnings)
+    assert any("ignored: the facet of dataset w:days" in text for text in made.warnings)
     declared = 'dataset = [{ name = "days", grain = "day" }]'
     assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
 
@@ -125,7 +125,7 @@ def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[
     held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
     made = plan(request({"raw": "2024-03-10"}), held, "")
     assert find(made, "j").status == "blocked"
-    assert any("not believed: the facet of job w:j" in text for text in made.warnings)
+    assert any("ignored: the facet of job w:j" in text for text in made.warnings)
     declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
     assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
 
@@ -213,4 +213,4 @@ def test_a_facet_that_cannot_be_read_makes_the_dataset_unknown_and_is_told() -> 
     )
     made = plan(request({"raw": "2024-03-10"}), held, "")
     assert find(made, "j").status == "blocked"
-    assert any("not believed" in text and "Mars/Rover" in text for text in made.warnings)
+    assert any("ignored" in text and "Mars/Rover" in text for text in made.warnings)

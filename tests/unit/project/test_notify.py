@@ -52,7 +52,7 @@ webhook = "env:HOOK"
         ("on = ['fail']\ncommand = 'x'", "`on` is 'fail', but must be one of started"),
         ("on = 'failed'", "needs a `command` or a `webhook`"),
         ("on = 'failed'\ncommand = 'x'\nwebhook = 'env:X'", "and not both"),
-        ("on = 'failed'\ncommand = 'x'\nsecret = 'y'", "`secret` belongs to a webhook"),
+        ("on = 'failed'\ncommand = 'x'\nsecret = 'y'", "`secret` applies to webhooks only"),
         ("on = 'failed'\nwebhook = 'https://b/x'", "goes to b, which is not among `notify_hosts`"),
         ("on = 'failed'\nwebhook = 'http://a/x'", "is not https"),
         ("on = 'failed'\nwebhook = 'a/x'", "is not an https address"),

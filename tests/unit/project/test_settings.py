@@ -176,7 +176,7 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
         ("[[dataset]]\nname='a'\ngrain='dya'", "`grain` is 'dya'", "`day`"),
         ("[[dataset]]\nname='a'\ngrain='day'\nkeys=['x']", "`grain` and `keys`", "Keep one"),
         ("[[dataset]]\nname='a'\ncron='* * * * *'\nevery='8m'", "`cron` and `every`", "Keep one"),
-        ("[[dataset]]\nname='a'\nstart=2013-01-01", "belong to a calendar", "Put them beside"),
+        ("[[dataset]]\nname='a'\nstart=2013-01-01", "belong to a calendar", "Add a `grain`"),
         ("[[dataset]]\ngrain='day'", "[[dataset]] number 1: `name` is missing", ""),
         ("[[dataset]]\nname='a'\ngrain='day'\nzone='Europe/Berlni'", "not a time", "Berlin"),
         ("[[dataset]]\nname='a'\nretention='7'", "`retention` must be a whole number", ""),
@@ -284,14 +284,14 @@ FROM_BOTH = {"OPENLINEAGE_URL": "http://sent:5000/", "MARQUEZ_URL": "http://marq
 @pytest.mark.parametrize(
     ("text", "environ", "address", "said"),
     [
-        ("", FROM_BOTH, "http://sent:5000/", "of OPENLINEAGE_URL; MARQUEZ_URL not read, which"),
+        ("", FROM_BOTH, "http://sent:5000/", "of OPENLINEAGE_URL; it overrides MARQUEZ_URL"),
         ("", {"MARQUEZ_URL": "http://marquez:5000"}, "http://marquez:5000", "of MARQUEZ_URL"),
         ("", {"OPENLINEAGE_URL": "console"}, None, ""),
         (
             '[lineage]\nmarquez = "http://own:5000"',
             FROM_BOTH,
             "http://own:5000",
-            "toml; OPENLINEAGE_URL and MARQUEZ_URL not read, which it overrules",
+            "toml; it overrides OPENLINEAGE_URL and MARQUEZ_URL",
         ),
         (
             '[lineage]\nmarquez = "http://sent:5000"',
@@ -304,7 +304,7 @@ FROM_BOTH = {"OPENLINEAGE_URL": "http://sent:5000/", "MARQUEZ_URL": "http://marq
             "",
             FROM_BOTH | {"LINEAGE_BACKFILL_LINEAGE_MARQUEZ": "http://ours:5000"},
             "http://ours:5000",
-            "of LINEAGE_BACKFILL_LINEAGE_MARQUEZ; OPENLINEAGE_URL and MARQUEZ_URL not read",
+            "of LINEAGE_BACKFILL_LINEAGE_MARQUEZ; it overrides OPENLINEAGE_URL and MARQUEZ_URL",
         ),
     ],
 )

@@ -512,7 +512,7 @@ def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> Non
 
     bench.told.on_waiting = come
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
-    assert f"waiting it is to start at {at:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
+    assert f"waiting it starts at {at:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
     assert len(checked) == 1  # the lineage may have moved since it was planned
     started = bench.store.backfill(backfill_id).started_at
     assert started is not None
@@ -569,11 +569,11 @@ def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) 
 
 
 def test_what_runs_from_outside_is_waited_for_before_the_first_submission(bench: Bench) -> None:
-    engine, live = FakeEngine(), ["a is run from outside", ""]
+    engine, live = FakeEngine(), ["a is being run by others", ""]
     executor = bench.executor(engine, live=lambda runs: live.pop(0))
     backfill_id = executor.start(plan_of(planned_run("a")))
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
-    assert bench.told.lines[0] == "waiting a is run from outside"
+    assert bench.told.lines[0] == "waiting a is being run by others"
 
 
 def test_backfills_that_are_driven_at_once_share_the_cap(bench: Bench) -> None:

@@ -92,9 +92,9 @@ def test_a_run_from_outside_is_a_hindrance_where(
 ) -> None:
     wanted = [planned_run("r", job="daily", keys=("2024-03-04..2024-03-06",))]
     said = live(outside(record)).blocker(wanted)
-    assert said == ("n:daily 2024-03-05 is run from outside since 2024-03-09T12:00:00Z" * found)
+    assert said == ("n:daily 2024-03-05 is being run by others since 2024-03-09T12:00:00Z" * found)
     if found:
-        with pytest.raises(ConflictError, match="is run from outside") as caught:
+        with pytest.raises(ConflictError, match="is being run by others") as caught:
             live(outside(record), refuses=True).blocker(wanted)
         assert "LIVE_RUNS=ignore" in caught.value.hint
 
@@ -123,7 +123,9 @@ def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -
         planned_run("r-3", job="daily", keys=("2024-03-07",), engine="another"),
     ]
     of = live(outside(), engines={"fake": told})
-    assert of.blocker(runs) == "n:daily 2024-03-06 is run from outside, as engine 'fake' says"
+    assert (
+        of.blocker(runs) == "n:daily 2024-03-06 is being run by others, according to engine 'fake'"
+    )
     assert asked == [JOB]
     assert live(outside(), engines={"fake": told}).blocker([runs[0], runs[2]]) == ""
     with pytest.raises(ConflictError, match="as engine 'fake' says"):

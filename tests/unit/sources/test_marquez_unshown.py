@@ -149,7 +149,7 @@ def test_events_alone_are_whole_too() -> None:
     assert snapshot.jobs.keys() == {JobRef("n", "j1"), JobRef("n", "more")}
     assert owners(snapshot, "d1") == ("us",)
     (said,) = snapshot.warnings
-    assert said.startswith("the event history is without 2 events of jobs and datasets")
+    assert said.startswith("the event history omits 2 events of jobs and datasets")
 
 
 @pytest.mark.parametrize("view", ["events", "graph", "both"])

@@ -104,5 +104,5 @@ def test_an_attempt_is_stale_once_a_later_one_has_raised_its_fence(
     if not is_refused:
         refuse_stale(state, run(2))
         return
-    with pytest.raises(StaleAttemptError, match="attempt 2 of run r was given up"):
+    with pytest.raises(StaleAttemptError, match="attempt 2 of run r was replaced"):
         refuse_stale(state, run(2))

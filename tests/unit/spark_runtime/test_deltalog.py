@@ -317,7 +317,7 @@ def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
         DeltaLog(str(tmp_path)).state()
     (tmp_path / "data.parquet").touch()
     for path in (tmp_path, tmp_path / "data.parquet"):
-        with pytest.raises(TableError, match="holds files and is no Delta table"):
+        with pytest.raises(TableError, match="holds files and is not a Delta table"):
             DeltaLog(str(path)).latest_version()
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -211,7 +211,7 @@ def test_the_tool_is_told_of_many_tables_at_once(log: Log, tmp_path: Path) -> No
     assert isinstance(none, TableHistory)
     assert none.version is None
     assert isinstance(error, TableLogError)
-    assert "is no Delta table" in str(error)
+    assert "is not a Delta table" in str(error)
     assert DeltaTableLogs().histories([]) == []
 
 

@@ -78,7 +78,7 @@ def test_declarations_that_do_not_fit_the_function() -> None:
     def one(a: Any) -> Any:
         return a
 
-    with pytest.raises(EntrypointError, match=r"parameter 'a' of .* is no input"):
+    with pytest.raises(EntrypointError, match=r"parameter 'a' of .* is not an input"):
         job(output="x")(one)
     with pytest.raises(EntrypointError, match="has no parameter 'b'"):
         job(inputs={"a": "x", "b": "y"}, output="x")(one)

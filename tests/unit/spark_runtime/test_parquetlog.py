@@ -128,7 +128,7 @@ def test_no_attempt_writes_or_undoes_below_a_fence(log: ParquetLog) -> None:
     )
     for lower in (7, 6):
         log.fence(replace(fence, version=lower))
-        with pytest.raises(StaleAttemptError, match="overtaken"):
+        with pytest.raises(StaleAttemptError, match="replaced by a later one"):
             publish(log, "zombie", "d1", scope="d1 d2", run="job", version=lower)
         log.undo([1], replace(fence, version=lower))
     assert (seen(log), log.latest_version()) == (OLD, 2)

@@ -244,8 +244,8 @@ def test_a_log_or_spec_that_lies_elsewhere_is_not_served(
     claim.write_text(json.dumps({"log": str(secret), "log_start": 0}))  # as if of a worker
     for said in (page, str(read(pages, address))):
         assert "hunter2" not in said
-        assert "Its log is not kept here." in said
-        assert "Its run spec is not kept here." in said
+        assert "Its log is not stored on this machine." in said
+        assert "Its run spec is not stored on this machine." in said
     read(pages, f"{address}/1.txt", 404)
 
 
@@ -259,10 +259,12 @@ def test_a_link_beside_packed_files_is_not_followed(
         file.symlink_to(secret)
     page = str(read(pages, f"/backfills/b-1/runs/{runs[0].id}"))
     assert "hunter2" not in page
-    assert "Its log is not kept here." in page
+    assert "Its log is not stored on this machine." in page
     AttemptFiles(shop.spec(runs[1])).pack_path.symlink_to(secret)
     shop.spec(runs[1]).unlink()
-    assert "Its run spec is not kept here." in str(read(pages, f"/backfills/b-1/runs/{runs[1].id}"))
+    assert "Its run spec is not stored on this machine." in str(
+        read(pages, f"/backfills/b-1/runs/{runs[1].id}")
+    )
 
 
 def test_the_plan_tells_what_runs_and_why(pages: FlaskClient, runs: list[PlannedRun]) -> None:
