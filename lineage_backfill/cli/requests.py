@@ -33,7 +33,8 @@ class NameLookup:
     def __init__(self, resolver: Resolver, namespace: str | None = None) -> None:
         self._snapshot, self._folding = resolver.snapshot, Folding(resolver.declarations)
         self._places = Places(resolver.declarations)
-        self._datasets, self._jobs = resolver.edges.datasets, resolver.edges.jobs
+        self._edges = resolver.edges
+        self._datasets, self._jobs = self._edges.datasets, self._edges.jobs
         self._namespace = namespace
         self._home = namespace or resolver.declarations.namespace or ""
 
@@ -106,11 +107,8 @@ class NameLookup:
                         hint=f"Name {node.ref.name}: it runs as a whole. [lineage] fold = false"
                         " keeps the actions of Spark applications apart.",
                     ) from error
-            writers = [
-                str(node.ref)
-                for node in self._snapshot.jobs.values()
-                if any(text in (data.name, str(data)) for data in node.writes)
-            ]
+            meant = [one for one in self._datasets if text in (one.name, str(one))]
+            writers = [str(ref) for one in meant for ref in self._edges.writers.get(one, ())]
             if writers:
                 raise UnknownNameError(
                     f"{text!r} is a dataset; a job is expected here",

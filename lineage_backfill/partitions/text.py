@@ -225,7 +225,7 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
             f"the range {text} ends before it begins", hint="Give the earlier key first."
         )
     if first > axis.begun:
-        raise MissingKeyError(f"{text} is in the future", hint=_bounds(axis))
+        raise MissingKeyError(f"{text} lies after the newest key", hint=_bounds(axis))
     clipped = OrdinalSet.range(first, last).clip(axis.first, axis.begun)
     if len(clipped) < last - first + 1:
         kept = "..".join(grid.label(end) for end in (clipped.lo, clipped.hi)) if clipped else "none"
@@ -254,7 +254,7 @@ def _bounds(axis: TimeAxis) -> str:
     newest = f"newest key is {axis.grid.label(axis.last)}."
     if axis.first is None:
         return f"The {newest}"
-    return f"The first key is {axis.grid.label(axis.first)}, the {newest}"
+    return f"The first key is {axis.grid.label(axis.first)}, and the {newest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from lineage_backfill.project.resolver import Input, JobFacts
 LONGEST_PATH: Final = 24
 _SKIPPED: Final = {
     "columns": "it reads none of the changed columns",
-    "up_to_date": "none of its existing keys reads a changed partition",
+    "up_to_date": "no existing key reads a changed partition",
 }
 BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent"})
 

@@ -269,7 +269,8 @@ class Planning:
             if selected is not None and facts.ref not in selected:
                 return ("excluded", "not selected by --select", "")
             if request.depth is not None and distance > request.depth:
-                return ("depth", f"more than {request.depth} jobs away from the change", "")
+                away = f"more than {request.depth} job{'s' * (request.depth > 1)} away"
+                return ("depth", f"{away} from the change", "")
             if declared is not None and declared.protected and "protected" not in allow:
                 return ("protected", "the job is protected", "Run it with --allow-protected.")
             if declared is not None and not declared.idempotent and "not-idempotent" not in allow:

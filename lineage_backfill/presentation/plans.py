@@ -241,6 +241,8 @@ def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, facts: PlanFacts, na
     if keys is None:
         return f"{name} (whole)"
     number = facts.counts.get(ref)
+    if number == 0:
+        return f"{name}: no partitions"
     much = "" if number is None else f"{counted(number, 'partition')}, "
     return f"{name}: {much}{keys_in_short(keys)}"
 

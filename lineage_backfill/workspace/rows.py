@@ -115,7 +115,7 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
     engine = next((one for one in declarations.engines if one.name == planned.engine), None)
     if engine is None or engine.kind not in SPARK_ENGINES:
         raise UsageError(
-            f"job {job.name} is not run by an engine of Spark's, and cannot run on clones",
+            f"job {job.name} does not run on Spark, so it cannot run on clones",
             hint=f"Name a job with an engine of kind {' or '.join(SPARK_ENGINES)}.",
         )
     if not workspace.limits_of([planned])[job].idempotent:

@@ -55,7 +55,7 @@ def test_what_is_well_is_said(shop: Shop, checks: Callable[..., dict[str, Any]])
     found = checks()
     for name in ("project", "lineage", "store", "tables", "undo", "clock", "permissions"):
         assert found[name]["ok"], found[name]
-    assert found["tables"]["detail"] == "3 are read"
+    assert found["tables"]["detail"] == "3 tables can be read"
 
 
 def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
@@ -121,7 +121,7 @@ def test_a_saved_plan_is_looked_at_table_by_table(
     found = checks("plan.json")
     for name in ("plan", "retention", "tables", "permissions"):
         assert found[name]["ok"], found[name]
-    assert found["tables"]["detail"] == "2 are read"  # raw and tidy: no other is in the plan
+    assert found["tables"]["detail"] == "2 tables can be read"  # raw and tidy: no other is in the plan
     assert found["permissions"]["detail"] == "4 folders are accessible"
     tidy = 'name = "tidy"\n'
     shop.project.write_text(shop.project.read_text().replace(tidy, f'{tidy}zone = "Asia/Tokyo"\n'))
@@ -198,7 +198,7 @@ def test_what_airflow_does_not_send_is_named(
     assert not found["ok"]
     assert found["detail"] == (
         "prod:asset_down.consume, prod:orders_hourly.load, prod:p_daily.roll and 3 more declare"
-        " inlets or outlets, and send no dataset"
+        " inlets or outlets, but send no dataset"
     )
     assert "amazon for s3://" in found["fix"]
 

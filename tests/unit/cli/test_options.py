@@ -26,7 +26,11 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.request import ChangedDataset, ChangedJob
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.declarations import (
+    Declarations,
+    JobDeclaration,
+    WriteDeclaration,
+)
 
 RAW, CLEAN = DatasetRef("shop", "raw"), DatasetRef("shop", "clean")
 SNAPSHOT = LineageSnapshot.of(
@@ -205,6 +209,16 @@ def test_a_job_and_its_keys(text: str, job: str, keys: KeySet | None) -> None:
 def test_a_dataset_given_as_a_job_names_its_writers() -> None:
     node = JobNode(ref=JobRef("shop", "load"), reads=(), writes=(DatasetRef("lake", "orders"),))
     names = NameLookup(resolver(snapshot=LineageSnapshot.of([node])))
+    with pytest.raises(UsageError, match="'orders' is a dataset; a job is expected") as raised:
+        names.job("orders")
+    assert raised.value.hint == "It is written by shop:load."
+
+
+def test_a_dataset_that_only_the_project_file_knows_names_its_writers_too() -> None:
+    load = JobDeclaration(
+        name="load", namespace="shop", writes=(WriteDeclaration(dataset="orders"),)
+    )
+    names = NameLookup(resolver(Declarations(namespace="shop", jobs=(load,))))
     with pytest.raises(UsageError, match="'orders' is a dataset; a job is expected") as raised:
         names.job("orders")
     assert raised.value.hint == "It is written by shop:load."

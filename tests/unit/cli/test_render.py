@@ -40,7 +40,7 @@ from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation.backfills import names_in, outcome, outputs
 from lineage_backfill.presentation.names import Names, keys_in_words
-from lineage_backfill.presentation.plans import GroupBy, PlanFacts, decisions, tree
+from lineage_backfill.presentation.plans import GroupBy, PlanFacts, decisions, summary, tree
 from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
@@ -493,3 +493,11 @@ def test_rows_that_a_run_would_change() -> None:
     assert "The plan rewrites hours first; here they were read as they are now." in text
     assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
     assert "+  id: 4  email: ***" in text
+
+
+def test_a_job_without_a_partition_to_run_is_shown_without_keys() -> None:
+    daily = plans.job("daily")
+    request = {"jobs": [{"job": {"namespace": daily.namespace, "name": "daily"}, "partitions": []}]}
+    nothing = replace(plans.real(), changed=(), request=request)
+    lines = summary(nothing, PlanFacts(counts={daily: 0}), Names.of(nothing, ()))
+    assert lines["Changed"] == "job daily: no partitions"

@@ -147,7 +147,7 @@ def test_the_oldest_first_as_many_as_are_asked_for(
     shop.table("tidy", (2, "1235"))
     shop.table("sums", (3, "12345"))
     assert main(["catchup", *NOW, "--limit", "1", "--yes"]) == 9
-    assert "takes more runs than 1" in capsys.readouterr().err
+    assert "needs more runs than 1" in capsys.readouterr().err
     for _ in range(3):  # then there is nothing left
         assert main(["catchup", *NOW, "--limit", "3", "--yes", "--max-parallel", "1"]) == 0
     assert shop.journal == [

@@ -37,7 +37,7 @@ SHOPS = product(region={"keys": ("eu", "us")}, shop={"keys": ("x", "y", "z")})
 
 
 CLIPPED = "the range {} was clipped to existing keys: {}"
-EMPTY = "the range {} contains no existing key. The first key is {}, the newest key is {}."
+EMPTY = "the range {} contains no existing key. The first key is {}, and the newest key is {}."
 
 
 @pytest.mark.parametrize(
@@ -279,3 +279,9 @@ def test_a_key_expands_to_its_interval_and_its_wall_clock() -> None:
     assert (key.label, key.start, key.end, key.local) == ("us", None, None, None)
     (key,) = expand(WHOLE, keys(WHOLE, "*"))
     assert key.label == "*"
+
+
+def test_a_range_after_the_end_of_a_calendar_is_not_called_future() -> None:
+    past = calendar(grain="day", start="2024-06-01", end="2024-06-30")
+    with pytest.raises(MissingKeyError, match=r"^2024-07-01\.\.2024-07-02 lies after the newest"):
+        keys(past, "2024-07-01..2024-07-02")

@@ -255,7 +255,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"hours": "2024-03-10T05"}, "depth": 1},
         "",
         "weekly",
-        ("more than 1 jobs away from the change", ""),
+        ("more than 1 job away from the change", ""),
     ),
     (
         "a job above the change",

@@ -239,7 +239,7 @@ def test_a_cut_job_that_nothing_makes_stale_is_skipped_for_that_reason() -> None
     assert summary(made) == {"j": "skipped"}
     assert find(made, "j").reason == {
         "kind": "up_to_date",
-        "text": "none of its existing keys reads a changed partition",
+        "text": "no existing key reads a changed partition",
     }
 
 
