@@ -249,7 +249,7 @@ def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench
     assert state_of(bench, handle) is AttemptState.FAILED
     outcome = bench.engine.poll(handle)
     assert not outcome.transient
-    assert "ended two applications" in (outcome.error or "")
+    assert "two applications in a row" in (outcome.error or "")
     assert len(applications(bench) - before) == 1
     assert "t-other" in tokens(bench)
     assert not {"t-deadly-1", "t-deadly-2"} & tokens(bench)

@@ -121,7 +121,7 @@ def test_a_saved_plan_is_looked_at_table_by_table(
     found = checks("plan.json")
     for name in ("plan", "retention", "tables", "permissions"):
         assert found[name]["ok"], found[name]
-    assert found["tables"]["detail"] == "2 tables can be read"  # raw and tidy: no other is in the plan
+    assert found["tables"]["detail"] == "2 tables can be read"  # raw and tidy
     assert found["permissions"]["detail"] == "4 folders are accessible"
     tidy = 'name = "tidy"\n'
     shop.project.write_text(shop.project.read_text().replace(tidy, f'{tidy}zone = "Asia/Tokyo"\n'))

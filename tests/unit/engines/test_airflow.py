@@ -221,7 +221,7 @@ def test_a_key_is_a_slice(kind: str, expected: tuple[Any, ...]) -> None:
     [
         ("interval", {**spec(), "keys": []}, "has 0 keys"),
         ("interval", {**spec(), "keys": spec()["keys"] * 2}, "has 2 keys"),
-        ("interval", spec(start=None, end=None), "no intervals of time"),
+        ("interval", spec(start=None, end=None), "not intervals of time"),
         ("partition_key", spec(key={"day": "2026-11-21"}), "several dimensions"),
         ("partition_key %Y", spec(key="eu"), "has no time"),
         ("partition_key %Y-%m-%dT%H", spec(key="2024-11-03T01-0400"), "is a repeated hour"),

@@ -503,7 +503,7 @@ def test_what_runs_beside_a_run_that_ends_their_application_may_run_again(fair: 
     assert {fair.ended.get(timeout=20) for _ in handles} == set(handles)
     good, bad = (fair.engine.poll(handle) for handle in handles)
     assert (good.state, bad.state) == (AttemptState.SUCCEEDED, AttemptState.FAILED)
-    assert "ended two applications" in (bad.error or "")
+    assert "two applications in a row" in (bad.error or "")
     assert not bad.transient
     assert len(applications(fair)) == 3
 
