@@ -207,4 +207,4 @@ def test_all_of_an_input_needs_its_existing_keys(
     tables[dataset("names")] = TableRecord(changes=table.changes[:0])
     (stale,) = find_stale(resolver, tables=tables, runs={}, jobs={job("total")})
     assert stale.stale
-    assert [one.keys for one in stale.lacking] == ([parse(calendar, lost)] if lost else [])
+    assert [one.keys for one in stale.missing_inputs] == ([parse(calendar, lost)] if lost else [])
