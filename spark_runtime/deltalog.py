@@ -353,7 +353,7 @@ def _flaw(action: object) -> str:
         if body is None:
             continue
         if not isinstance(body, dict):
-            return f"its `{kind}` is no JSON object"
+            return f"its `{kind}` is not a JSON object"
         for name, types in _MEMBERS.get(kind, {}).items():
             if not isinstance(body.get(name), types):
                 return f"its `{kind}` has no valid `{name}`"
