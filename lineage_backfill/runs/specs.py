@@ -96,7 +96,12 @@ class RunSpecs:
     def _refuse_incomplete(self, run: PlannedRun) -> None:
         facts = self._resolver.job(run.job)
         declared = facts.declaration
-        if facts.calendar is None or declared is None:
+        if declared is None:
+            raise DeclarationError(
+                f"job {run.job} is no longer declared",
+                hint="Declare its [[job]] as it was when the backfill was planned.",
+            )
+        if facts.calendar is None:
             raise DeclarationError(
                 f"the partitioning of job {run.job} is no longer known",
                 hint="Declare it as it was when the backfill was planned.",

@@ -91,3 +91,22 @@ def test_hours_that_merge_into_a_day_are_told_to_merge(place: str) -> None:
 def test_no_default_replaces_a_table_without_partitions(place: str) -> None:
     with pytest.raises(DeclarationError, match="is not partitioned, and nothing declares"):
         specs(place, {"on_empty": "keep"}, None, "none")
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("job", "job w:j is no longer declared"),
+        ("dataset", "the partitioning of job w:j is no longer known"),
+    ],
+)
+def test_what_a_run_has_lost_since_it_was_planned_is_named(lost: str, said: str) -> None:
+    tables = TABLES.format(grain="day", writes="").replace('jobs:j"\ngrain = "day"', 'jobs:j"')
+    snapshot = LineageSnapshot.of(
+        [JobNode(ref=job("j"), reads=(dataset("raw"),), writes=(dataset("out"),))]
+    )
+    (run,) = plan(request({"raw": "2024-03-10"}), snapshot, declarations(tables)).runs or ()
+    parts = [part for part in tables.split("\n[[") if not part.startswith(lost)]
+    left = Resolver(snapshot, declarations("\n[[".join(parts)), now=NOW)
+    with pytest.raises(DeclarationError, match=said):
+        RunSpecs(left, backfill_id="b", root=Path("/")).refuse_incomplete([run])
