@@ -243,13 +243,22 @@ class DeltaStorage:
                         "nothing was written",
                         hint="Try again.",
                     ) from error
-                if _translated(error, "") is None and type(error).__name__ == "AnalysisException":
+                known = _translated(error, self.log.location)
+                if isinstance(known, ConstraintError):
+                    raise ConstraintError(
+                        f"old rows break a constraint that {self.log.location} has now; nothing "
+                        "was restored",
+                        hint="Drop the constraint and undo again, or keep the new rows.",
+                    ) from error
+                if known is None and type(error).__name__ == "AnalysisException":
                     raise UndoRefusedError(
                         f"the old rows do not fit the columns that {self.log.location} has now: "
                         f"{str(error).splitlines()[0]}",
                         hint="Restore its previous columns, or run the job again.",
                     ) from error
-                _raise_translated(error, self.log.location)
+                if known is None:
+                    raise
+                raise known from error
 
     def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
         """Return the partitions to read from each version: few versions, with all files present.
