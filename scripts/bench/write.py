@@ -195,7 +195,7 @@ def log_reading(folder: Path, commits: int, rounds: int) -> None:
         info = {"commitInfo": {"operation": "WRITE", "timestamp": 0, "userMetadata": "x" * 500}}
         actions: list[Any] = [info]
         if version == 0:
-            actions.append({"metaData": metadata})
+            actions += [{"metaData": metadata}, {"protocol": {"minReaderVersion": 1}}]
         for i in range(4):
             values = {"k": f"{(version + i) % 720:04}"}
             body = {"path": f"k={i}/part-{version}", "partitionValues": values, "dataChange": True}

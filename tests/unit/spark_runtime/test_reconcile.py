@@ -24,11 +24,12 @@ FIELDS = [
     {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
 ]
 CREATED = {
+    "protocol": {"minReaderVersion": 1, "minWriterVersion": 2},
     "metaData": {
         "schemaString": json.dumps({"type": "struct", "fields": FIELDS}),
         "partitionColumns": ["day"],
         "configuration": {},
-    }
+    },
 }
 STARTED, ENDED = "2024-04-01T00:00:00+00:00", "2024-04-01T00:01:00+00:00"
 
