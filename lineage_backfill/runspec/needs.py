@@ -12,6 +12,9 @@ from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.project.declarations import OnMissing
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
+#: Keys of an input read whole that a run spec lists only to warn of missing ones: years of days.
+_LISTED = 5000
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -31,7 +34,8 @@ class Needs:
         """The keys that an input must have though it is read whole; None where any will do."""
         if self.edge is None or self.edge.mapping is None or self.edge.judged_whole:
             return None
-        return read_by(self.facts, self.edge, self.keys)
+        found = read_by(self.facts, self.edge, self.keys)
+        return None if self.on_missing != "fail" and len(found) > _LISTED else found
 
     def by_key(self, wanted: PartitionSet) -> tuple[tuple[tuple[int, int], ...], ...] | None:
         """Return the places in `wanted` that each run key needs; None where each needs them all."""

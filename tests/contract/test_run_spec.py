@@ -259,6 +259,8 @@ location = "/data/endless"
         ("unplaced", 'grain = "day"\nstart = "2024-03-01"', "guard", None, None),  # or columns
         ("open", 'keys = "runtime"\ncolumn = "region"', "fail", None, None),
         ("future", 'grain = "day"\nstart = "2030-01-01"\ncolumn = "day"', "fail", None, None),
+        ("ages", 'grain = "day"\nstart = "2004-03-01"\ncolumn = "day"', "guard", None, None),
+        ("ages", 'grain = "day"\nstart = "2004-03-01"\ncolumn = "day"', "fail", 7336, "time"),
     ],
 )
 def test_all_of_an_input_requires_its_existing_keys(
