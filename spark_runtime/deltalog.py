@@ -311,6 +311,13 @@ def _lines(path: Place) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return []
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TableError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="Give this program the right to read it, and look at what it is.",
+        ) from error
     return [line for line in text.split("\n") if line.strip()]
 
 
@@ -318,7 +325,7 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
     """Return the actions on the lines of a commit; raises TableError unless each is complete."""
     try:
         actions = [json.loads(line) for line in lines]
-    except ValueError:
+    except (RecursionError, ValueError):
         raise _damaged(path, "it does not hold one JSON object per line") from None
     flaw = next(filter(None, map(_flaw, actions)), "" if actions else "it holds no action")
     if flaw:
@@ -340,7 +347,12 @@ _MEMBERS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "remove": {"path": (str,), "partitionValues": _ANY, "dataChange": (bool, type(None))},
     "metaData": {"schemaString": (str,), "configuration": _ANY},
     "txn": {"appId": (str,), "version": (int,)},
-    "protocol": {"readerFeatures": (list, type(None)), "writerFeatures": (list, type(None))},
+    "protocol": {
+        "minReaderVersion": (int,),
+        "minWriterVersion": (int,),
+        "readerFeatures": (list, type(None)),
+        "writerFeatures": (list, type(None)),
+    },
     "deletionVector": {"storageType": (str,), "pathOrInlineDv": (str,), "cardinality": (int,)},
 }
 

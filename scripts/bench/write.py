@@ -195,7 +195,8 @@ def log_reading(folder: Path, commits: int, rounds: int) -> None:
         info = {"commitInfo": {"operation": "WRITE", "timestamp": 0, "userMetadata": "x" * 500}}
         actions: list[Any] = [info]
         if version == 0:
-            actions += [{"metaData": metadata}, {"protocol": {"minReaderVersion": 1}}]
+            protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+            actions += [{"metaData": metadata}, {"protocol": protocol}]
         for i in range(4):
             values = {"k": f"{(version + i) % 720:04}"}
             body = {"path": f"k={i}/part-{version}", "partitionValues": values, "dataChange": True}

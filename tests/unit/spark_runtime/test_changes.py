@@ -158,7 +158,7 @@ def test_a_renamed_partition_column_is_the_same_column(log: Log) -> None:
 
 @pytest.mark.parametrize("feature", ["catalogManaged", "coordinatedCommits-preview"])
 def test_a_log_whose_newest_commits_are_elsewhere_is_refused(log: Log, feature: str) -> None:
-    protocol = {"readerFeatures": [feature], "writerFeatures": []}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature]}
     log.commit({"protocol": protocol}, info("SET TBLPROPERTIES"))
     with pytest.raises(TableError, match=feature):
         told(log, after=0)

@@ -183,7 +183,17 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"\n", b'{"add": {"pa', b'{}\n{"add"', b'"add"\n', b'{"add": 3}', b"\xff\xfe{}"]
+    "text",
+    [
+        b"",
+        b"\n",
+        b'{"add": {"pa',
+        b'{}\n{"add"',
+        b'"add"\n',
+        b'{"add": 3}',
+        b"\xff\xfe{}",
+        b"[" * 10**5,
+    ],
 )
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_damaged_commit_is_named_with_what_to_do(log: Log, text: bytes, version: int) -> None:
@@ -236,6 +246,7 @@ _FIELDS = '{"type": "struct", "fields": [%s]}'
         {"txn": {"version": 1}},
         {"txn": {"appId": "a", "version": "1"}},
         {"protocol": {"writerFeatures": "x"}},
+        {"protocol": {"minReaderVersion": 1}},
         {"commitInfo": [1]},
     ],
 )
@@ -252,6 +263,16 @@ def test_an_action_without_what_it_needs_is_damage(log: Log, action: dict[str, A
         with pytest.raises(TableError, match=rf"{log.path(1)} is damaged") as raised:
             read(DeltaLog(str(log.root)))
         assert "Restore this file" in (raised.value.hint or "")
+
+
+def test_a_commit_that_cannot_be_read_is_named(log: Log) -> None:
+    log.commit(add("a", "d1", 3))
+    log.path(1).unlink()
+    log.path(1).mkdir()
+    for read in (DeltaLog.state, lambda reader: reader.times(0, 1)):
+        with pytest.raises(TableError, match=rf"{log.path(1)} cannot be read") as raised:
+            read(DeltaLog(str(log.root)))
+        assert raised.value.hint
 
 
 @pytest.mark.parametrize("lacking", ["protocol", "metaData"])
