@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import table
+from lineage_backfill.cli.render import apart, table
 from lineage_backfill.lineage.compare import Difference
 from lineage_backfill.lineage.reach import changed_downstream, changed_readers
 from lineage_backfill.lineage.snapshot import ColumnEdge, LineageSnapshot
@@ -107,7 +107,7 @@ def difference_table(document: Document) -> RenderableType:
         for what, ref, one in lines[:_SHOWN]
     )
     edges = table("", "", "Name", "What differs", rows=rows, more=len(lines) - _SHOWN)
-    return Group(edges, *_reaches(document))
+    return Group(*apart([edges, *_reaches(document)]))
 
 
 def _reaches(document: Document) -> Iterator[RenderableType]:

@@ -40,7 +40,7 @@ def init(
     target = Path.cwd() / (FILE_NAME if printed else out)
     if target.exists() and not (force or printed):
         raise UsageError(
-            f"{out} is there already", hint="Replace it with --force, or name another with --out."
+            f"{out} already exists", hint="Replace it with --force, or name another with --out."
         )
     if example:
         _example(lineage, out, target, printed=printed, force=force)

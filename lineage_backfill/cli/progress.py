@@ -24,7 +24,7 @@ from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter, Start
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import counted, safe
-from lineage_backfill.presentation.words import lasting
+from lineage_backfill.presentation.words import lasting, measured
 from lineage_backfill.runs.simulate import Estimate, Spread
 
 _MARKS = {
@@ -202,7 +202,7 @@ class PlainProgress(Reporter):
 
     def _took(self, run: PlannedRun) -> str:
         started = self._started.pop(run.id, None)
-        return "" if started is None else f" in {time.monotonic() - started:.1f} s"
+        return "" if started is None else f" in {measured(time.monotonic() - started)}"
 
     def _line(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
-from lineage_backfill.lineage.names import resolve
+from lineage_backfill.lineage.names import resolve, unknown
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.folding import Folding, refuse_families
@@ -129,7 +129,9 @@ class NameLookup:
         for prefix, find in (("dataset:", self.dataset), ("job:", self.job)):
             if not found and text.startswith(prefix):
                 found.append(find(text.removeprefix(prefix)))
-        return found[0] if found else self.dataset(text)  # raises, with similar names
+        if found:
+            return found[0]
+        raise unknown(text, [*self._datasets, *self._jobs], kind="dataset or job")
 
     def job_and_keys(self, text: str) -> tuple[JobRef, KeySet | None]:
         """Return the job and keys of JOB or JOB@SET; a name with an @ of its own is not split."""

@@ -192,7 +192,7 @@ def _keys(one: Staleness, keys: Any) -> list[Any]:
 
 def _tables(found: _Stale) -> RenderableType:
     names = Names(_named(found))
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [_in_all(found)]
     if any(one.stale or one.running for one in found.jobs):
         rows = (row for one in found.jobs for row in _reasons(one, names))
         parts.append(_table("Stale", rows, names))
@@ -201,10 +201,9 @@ def _tables(found: _Stale) -> RenderableType:
     doubtful = [one for one in found.jobs if one.why]
     if doubtful:
         unknown = ((one, "?", "yellow", one.unjudged, safe("; ".join(one.why))) for one in doubtful)
-        parts.append(_table("Not known", unknown, names))
+        parts.append(_table("Unknown", unknown, names))
     if found.silent:
         parts.append(_silent(found.silent, names))
-    parts.append(_in_all(found))
     return Group(*apart(parts))
 
 
@@ -229,7 +228,7 @@ def _in_all(found: _Stale) -> Text:
     if waiting:
         return Text("Nothing can run until the inputs are written.")
     is_doubtful = any(one.why for one in found.jobs)
-    return Text("Nothing else is stale." if is_doubtful else "Nothing is stale.")
+    return Text("Nothing is known to be stale." if is_doubtful else "Nothing is stale.")
 
 
 _Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why

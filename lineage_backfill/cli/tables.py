@@ -50,15 +50,15 @@ def history_table(
         return Text(none)
     rows = (
         (
-            Text(safe(one["title"]), style="bold"),
+            # The id is a line of its own, so that a title fits a narrow terminal unbroken.
+            Text.assemble((safe(one["title"]), "bold"), "\n", (safe(one["id"]), "dim")),
             state(one["state"]),
             Text(ago(at - datetime.fromisoformat(one["submitted_at"]))),
             Text(safe(one["submitted_by"]) or UNKNOWN),
-            Text(safe(one["id"]), style="dim"),
         )
         for one in document["backfills"]
     )
-    return table("Backfill", "State", "Submitted", "By", "Id", rows=rows)
+    return table("Backfill", "State", "Submitted", "By", rows=rows)
 
 
 def status_table(document: Document) -> RenderableType:
@@ -134,7 +134,7 @@ def report_table(document: Document) -> RenderableType:
         .append(f"\n{backfills.who_and_when(document, moment)}")
     )
     if document["reason"]:
-        title.append(f"\nwhy: {safe(document['reason'])}")
+        title.append(f"\nreason: {safe(document['reason'])}")
     parts: list[RenderableType] = [title, touched, verdict]
     if lost := list(backfills.missing_inputs(document, names)):
         parts.append(table("Missing for", "Input", "Partitions", "Why", rows=lost))

@@ -33,7 +33,7 @@ def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None
     raise unknown(text, refs, kind=kind)
 
 
-def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
+def unknown(text: str, known: Iterable[DatasetRef | JobRef], *, kind: str) -> UnknownNameError:
     """Return the error for an unknown name, with similar names, bare or in full."""
     refs = list(known)
     near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
@@ -46,7 +46,7 @@ def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
     if near:
         hint = f"Did you mean {' or '.join(near)}?"
     elif refs:
-        hint = f"The lineage has {len(refs)} {kind}s: `lineage-backfill lineage show` lists them."
+        hint = "`lineage-backfill lineage show` lists all names."
     else:
         hint = f"The lineage has no {kind} at all: check where it is read from."
     return UnknownNameError(f"no {kind} is named {text!r}", hint=hint)

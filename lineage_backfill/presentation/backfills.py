@@ -10,7 +10,7 @@ from typing import Any
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import UNKNOWN, Moment, counted, safe
-from lineage_backfill.presentation.words import in_words, lasting
+from lineage_backfill.presentation.words import in_words, measured
 
 Document = Mapping[str, Any]
 #: The columns of a report's outputs, after their names.
@@ -37,11 +37,11 @@ _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]:
     """Yield the details of a backfill besides its runs, each with its label."""
     yield "what", document["description"]
-    yield "why", document["reason"]
+    yield "reason", document["reason"]
     for name, value in document["parameters"].items():
         yield "with", f"{name} = {json.dumps(value)}"
     yield "code", document["code_version"]
-    for words, name in (("to start at", "scheduled_for"), ("expires at", "expires_at")):
+    for words, name in (("starts at", "scheduled_for"), ("expires at", "expires_at")):
         yield words, moment(document[name]) if document[name] else ""
     yield "deleted", "yes" if document["deleted"] else ""
     yield "driven by", document["driver"]["owner"] if document["driver"] else ""
@@ -65,11 +65,12 @@ def outputs(document: Document, names: Names) -> Iterator[tuple[Document, str, t
     took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
     for one in document["outputs"]:
         seen = bool(one["touched"]["count"]) and not one["by_log"]
+        taken = took.get(JobRef(**one["job"]))
         cells = (
             f"{one['planned']['count']:,}",
             *(_at_least(one[what]["count"], known=one["known"]) for what in ("touched", "changed")),
             *(f"{one[what]:,}" if seen else UNKNOWN for what in ("rows_before", "rows")),
-            seconds(took.get(JobRef(**one["job"]))),
+            "" if taken is None else measured(taken),
         )
         yield one, names(DatasetRef(**one["dataset"])), cells
 
@@ -232,14 +233,9 @@ def who_and_when(document: Document, moment: Moment) -> str:
     return f"{by}from {moment(document['submitted_at'])} to {moment(document['ended_at'])}"
 
 
-def seconds(taken: float | None) -> str:
-    """Return a duration in words."""
-    return "" if taken is None else f"{taken:.1f} s" if taken < 60 else lasting(taken)
-
-
 def took(run: Mapping[str, Any]) -> str:
     """Return the duration of a run's last attempt; empty while it runs."""
     if run["started_at"] is None or run["ended_at"] is None:
         return ""
     ended, started = (datetime.fromisoformat(run[one]) for one in ("ended_at", "started_at"))
-    return seconds((ended - started).total_seconds())
+    return measured((ended - started).total_seconds())

@@ -21,6 +21,7 @@ from lineage_backfill.lineage.unread import Unread
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import Moment, counted, safe, to_the_second
+from lineage_backfill.presentation.words import measured
 
 Ref = DatasetRef | JobRef
 
@@ -115,7 +116,7 @@ def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
         if run.state == "COMPLETE" and run.ended_at and run.started_at
     ]
     if took:
-        yield f"median duration {median(took):,.1f} s"
+        yield f"median duration {measured(median(took))}"
     runs = sorted(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
     for what, run in zip(("the newest", *["before"] * _RUNS_SHOWN), runs[::-1], strict=False):
         yield f"{what}: {run.state.lower()}{_when(run, moment)}"
@@ -138,7 +139,7 @@ def _when(run: ObservedRun, moment: Moment) -> str:
     if run.written:
         parts.append(f"wrote {run.written}")
     if run.ended_at and run.started_at:
-        parts.append(f"in {(run.ended_at - run.started_at).total_seconds():,.1f} s")
+        parts.append(f"in {measured((run.ended_at - run.started_at).total_seconds())}")
     return f" {' '.join(parts)}" if parts else ""
 
 

@@ -101,6 +101,15 @@ def age(length: timedelta) -> str:
     return "new"
 
 
+def measured(seconds: float) -> str:
+    """Return a measured duration, below a minute to the tenth of a second.
+
+    >>> measured(0.42), measured(300)
+    ('0.4 s', '5 min')
+    """
+    return f"{seconds:.1f} s" if seconds < 60 else lasting(seconds)
+
+
 def lasting(seconds: float) -> str:
     """Return a duration in its shortest form.
 

@@ -395,7 +395,7 @@ class Executor:
             if undo and engine is not None and not engine.can_undo:
                 raise UsageError(
                     f"job {run.job} cannot be undone: engine {run.engine!r} would run it again",
-                    hint="Where it runs `python -m spark_runtime run`, set `undo = true`"
+                    hint="If it runs `python -m spark_runtime run`, set `undo = true`"
                     f" in [engines.{run.engine}].",
                 )
             if engine is None:

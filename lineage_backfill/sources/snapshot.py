@@ -48,7 +48,7 @@ class SnapshotSource:
         try:
             return self._read()
         except FileNotFoundError as error:
-            raise LineageError(f"{self._path}: no such file", hint=_HINT) from error
+            raise LineageError(f"{self._path}: no such file", hint="Check the path.") from error
         except (*NOT_WHOLE, TypeError, KeyError, MsgspecError) as error:
             raise LineageError(
                 f"{self._path}: not a valid lineage snapshot: {error}", hint=_HINT

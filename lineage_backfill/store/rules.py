@@ -74,7 +74,9 @@ def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
 def unknown_backfill(backfill_id: str, known: Iterable[str]) -> UnknownNameError:
     """Return the error for a backfill that is not in the store."""
     near = get_close_matches(backfill_id, list(known), n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "`status` lists the backfills."
+    hint = (
+        f"Did you mean {' or '.join(near)}?" if near else "`lineage-backfill history` lists them."
+    )
     return UnknownNameError(f"no backfill {backfill_id}", hint=hint)
 
 

@@ -164,7 +164,7 @@ def test_a_parent_with_edges_of_its_own_stays_beside_its_children(folder: Path) 
 
 
 def test_a_dag_and_a_task_of_it_are_not_both_declared(folder: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"airflow:etl\.load and a parent") as raised:
+    with pytest.raises(DeclarationError, match=r"airflow:etl\.load and the parent") as raised:
         plan(folder, '[[job]]\nname = "etl"\n[[job]]\nname = "etl.load"')
     assert "remove the other one" in raised.value.hint
 

@@ -310,7 +310,7 @@ def test_a_name_of_a_job_and_a_dataset(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nobody"], "no dataset is named 'nobody'"),
+        (["nobody"], "no dataset or job is named 'nobody'"),
         (["--jobs", "--datasets"], "leave nothing"),
         (["--up"], "need a start"),
         (["--depth", "2"], "need a start"),

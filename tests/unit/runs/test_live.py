@@ -128,7 +128,7 @@ def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -
     )
     assert asked == [JOB]
     assert live(outside(), engines={"fake": told}).blocker([runs[0], runs[2]]) == ""
-    with pytest.raises(ConflictError, match="as engine 'fake' says"):
+    with pytest.raises(ConflictError, match="according to engine 'fake'"):
         live(outside(), engines={"fake": told}, refuses=True).blocker(runs)
 
 

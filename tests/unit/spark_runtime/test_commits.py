@@ -51,7 +51,7 @@ THEIR_RUN: tuple[str, Mapping[str, Any]] = ("d2", {"token": "b"})
         ([THEIRS], r"version 2 .* changed day=d2 after"),
         ([("d3", {})], None),
         ([("", {})], None),
-        ([("", {"repartitioned": True})], r"version 2 .* other partition columns"),
+        ([("", {"repartitioned": True})], r"version 2 .* its partition columns"),
         ([THEIR_RUN], "version 2"),
         # What was undone or taken back since counts as little as what did it.
         ([THEIR_RUN, ("d2", {"undo_of": ["b"]})], None),

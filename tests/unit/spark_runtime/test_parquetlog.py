@@ -217,7 +217,7 @@ def test_a_job_that_writes_into_a_partition_now_keeps_its_folder(log: ParquetLog
     (log.root / "day=d1" / "_temporary").mkdir()
     with pytest.raises(WriteConflictError, match="day=d1/_temporary") as raised:
         publish(log, "new", "d1 d2", scope="d1 d2")
-    assert "of one that died" in str(raised.value.hint)
+    assert "if it died" in str(raised.value.hint)
     assert seen(log) == OLD
     assert (log.root / "day=d1" / "_temporary").exists()
 
