@@ -237,6 +237,9 @@ class FakeMarquez:
                 return self._search(query["filter"])
             case ["namespaces"]:
                 return 200, {"namespaces": _page(sorted(self.namespaces.items()), query)}
+            case ["namespaces", name]:
+                row = self.namespaces.get(name)
+                return (200, row) if row else _NOT_FOUND
             case ["jobs"]:
                 return self._list(query)
             case ["jobs", "runs", run_id]:

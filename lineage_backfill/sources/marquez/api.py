@@ -68,6 +68,15 @@ class Api:
                 self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
         raise LineageError(f"{path}: the server's answer differs each time", hint=AGAIN)
 
+    def born(self) -> str:
+        """Return when the server's database was created, which identifies it; empty if unknown."""
+        try:
+            return str(self.get("namespaces/default")["createdAt"])
+        except HTTPStatusError as error:
+            if error.status not in (404, 500):  # deleted, or unreadable
+                raise
+            return ""
+
     def get_list(
         self, path: str, member: str, number: Callable[[], int | None], **query: str
     ) -> Any:

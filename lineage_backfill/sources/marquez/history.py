@@ -26,7 +26,7 @@ from zlib import crc32
 
 import msgspec
 
-from lineage_backfill.errors import HTTPStatusError, LineageError
+from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
@@ -124,9 +124,9 @@ class EventHistory:
 
     @classmethod
     def read(
-        cls, api: Api, cache: Path | None, ignore: frozenset[str] = frozenset()
+        cls, api: Api, cache: Path | None, ignore: frozenset[str] = frozenset(), born: str = ""
     ) -> EventHistory:
-        """Return the server's current history; `cache` holds what was read before.
+        """Return the current history of the server `born` then; `cache` has what was read before.
 
         A cache that is damaged, of another version or of another history is not used. Raises
         LineageError if the history cannot be read in full.
@@ -135,7 +135,6 @@ class EventHistory:
         if history is not None and history.ignore != ignore:
             history = None
         with _switching_often():
-            born = _born(api) if cache else ""
             if history is not None and history.born == born and history._is_continued(api):
                 _log.info("the event history is read on from the cache %s", cache)
             else:
@@ -670,17 +669,6 @@ def _hash(event: Any) -> int:
     except UnicodeEncodeError:  # half of a surrogate pair
         text = canonical(event).encode()
     return crc32(text)
-
-
-def _born(api: Api) -> str:
-    """Return when the server's database was created; empty if unknown."""
-    try:
-        rows = api.rows(api.get("namespaces", limit="100", offset="0"), "namespaces")
-    except HTTPStatusError as error:
-        if error.status != 500:  # a namespace that the list cannot show
-            raise
-        return ""
-    return next((str(row["createdAt"]) for row in rows if row["name"] == "default"), "")
 
 
 def _just_before(event: Any) -> str:

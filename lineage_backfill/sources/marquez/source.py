@@ -79,8 +79,8 @@ class MarquezSource:
             return newest_events(Api(client), most)
 
     def _read(self, api: Api) -> LineageSnapshot:
-        taken_at = self._clock()
-        history, lists = self._read_history(api)
+        taken_at, born = self._clock(), api.born()
+        history, lists = self._read_history(api, born)
         builder = history.builder
         unshown, _ = history.unshown
         if self._view == "events" and not unshown:
@@ -96,18 +96,23 @@ class MarquezSource:
                 )
             else:
                 compare(api, lineage, catalogue.stored, catalogue.datasets, builder.is_united)
+        if api.born() != born:
+            raise LineageError(
+                f"{self._address}: another server answers than at the beginning of the read",
+                hint="Name one server, not a balancer before several; if it was reset, try again.",
+            )
         return replace(lineage, warnings=(*api.all_warnings, *lineage.warnings))
 
-    def _read_history(self, api: Api) -> tuple[EventHistory, Lists | None]:
+    def _read_history(self, api: Api, born: str) -> tuple[EventHistory, Lists | None]:
         """Return the events, and the lists of names if they were read meanwhile."""
         if self._view == "graph":
             return EventHistory(self._ignore), None
         if self._view == "events":
-            return EventHistory.read(api, self._cache, self._ignore), None
+            return EventHistory.read(api, self._cache, self._ignore, born), None
         with ThreadPoolExecutor(1) as pool:
             lists = pool.submit(Lists, api, is_early=True)
             try:
-                history = EventHistory.read(api, self._cache, self._ignore)
+                history = EventHistory.read(api, self._cache, self._ignore, born)
             except BaseException:
                 api.close()  # wait here for the names
                 raise

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lineage_backfill.sources.marquez import View, history
 from lineage_backfill.sources.parsing import parse
 from lineage_backfill.sources.web import Answer
 from tests.fake_marquez import FakeMarquez
-from tests.unit.sources.marquez_reads import event, names, read
+from tests.unit.sources.marquez_reads import dataset, event, names, read
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -145,6 +146,31 @@ def test_a_server_whose_database_was_made_anew_is_read_anew(tmp_path: Path) -> N
     server.events[4] = event(4, outputs=[{"namespace": "n", "name": "other"}])
     server.namespaces["default"]["createdAt"] = "2024-05-01T00:00:00Z"
     assert whole(server, tmp_path)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+def test_two_servers_at_one_address_are_never_mixed(
+    view: View, is_kept: bool, tmp_path: Path
+) -> None:
+    one = FakeMarquez([event(n) for n in range(20)])
+    other = FakeMarquez([event(n, outputs=[dataset(f"x{n}")]) for n in range(20)])
+    other.namespaces["default"]["createdAt"] = "2024-05-01T00:00:00Z"
+    pure = [read(server, view=view).jobs for server in (one, other)]
+    for last in range(0, 50, 5):
+        cache = tmp_path / str(last) if is_kept else None
+        if cache:
+            read(one, view=view, cache=cache)
+        one.asked.clear()
+
+        def instead(path: str, query: dict[str, str], last: int = last) -> Any:
+            return other.answer(path, query) if len(one.asked) > last else None
+
+        one.before_answer = instead
+        with suppress(LineageError):
+            assert read(one, view=view, cache=cache).jobs in pure
+        one.before_answer = lambda *_: None
+        assert read(one, view=view, cache=cache).jobs == pure[0]
 
 
 def test_more_events_at_one_time_than_fit_on_a_page() -> None:

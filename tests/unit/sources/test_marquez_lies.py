@@ -314,7 +314,7 @@ def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
     asked = list(made.asked)
     time.sleep(0.3)
     assert made.asked == asked, "nothing is asked after the read"
-    assert {path for path, _ in asked} <= {"events/lineage", "namespaces"}
+    assert {path for path, _ in asked} <= {"events/lineage", "namespaces", "namespaces/default"}
 
 
 @pytest.mark.parametrize(
