@@ -41,7 +41,7 @@ class Missing:
             return None
         where = f"{spec.dataset} at {spec.location or spec.table}"
         hint = (
-            'write them first; where none is as good as no rows, declare on_missing = "read" in '
+            'Write them first; where none is as good as no rows, declare on_missing = "read" in '
             f"[[job.reads]] of {spec.dataset.name!r}"
         )
         if spec.on_missing == "fail":
