@@ -759,7 +759,12 @@ def read_by(
 def never_written(
     facts: JobFacts, edge: Input, keys: PartitionSet, written: PartitionSet
 ) -> PartitionSet:
-    """Return the partitions that run keys require of an input and that are not in `written`."""
+    """Return the partitions that run keys require of an input and that are not in `written`.
+
+    None of an input whose mapping is unknown: which it requires is unknown, too.
+    """
+    if edge.mapping is None:
+        return NOTHING
     needed = read_by(facts, edge, keys)
     if edge.judged_whole:
         return NOTHING if written else needed
