@@ -253,8 +253,16 @@ class FakeMarquez:
             case ["namespaces", namespace, "datasets", name, "versions"]:
                 told = self.told.get((namespace, name), [])
                 rows = [
-                    (when, {"createdAt": when, "createdByRun": None, "facets": facets})
-                    for when, facets in told
+                    (
+                        when,
+                        {
+                            "version": str(number),
+                            "createdAt": when,
+                            "createdByRun": None,
+                            "facets": facets,
+                        },
+                    )
+                    for number, (when, facets) in enumerate(told)
                 ]
                 return 200, {"versions": _page(rows, query), "totalCount": len(rows)}
             case ["namespaces", namespace, "datasets", name]:

@@ -171,7 +171,9 @@ def listed(answer: Any, member: str) -> list[Any]:
 
 
 def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> None:
-    """Raise LineageError if a list has more or fewer rows than its count says."""
+    """Raise LineageError if a list has more or fewer rows than its count says, or one twice."""
+    if len({json.dumps(row, sort_keys=True) for row in rows}) < len(rows):
+        raise LineageError(f"{path}: a list that has a row twice", hint=AGAIN)
     total = answer.get("totalCount")
     if total is not None and len(rows) != min(limit, max(0, int(total) - offset)):
         raise LineageError(

@@ -120,6 +120,7 @@ class EventHistory:
         self.born = ""
         self._oldest = ""  # the time of the oldest event
         self._last: list[int] = []  # the hashes of those after the last window
+        self._total = 0  # the number of all events when reading began
         self._unsaved = 0
 
     @classmethod
@@ -143,6 +144,7 @@ class EventHistory:
                 history.born = born
                 history._read_on(api)
                 history._repair(api)  # events removed during the read were valid a moment ago
+            history._check_total(api)
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
         if cache and history._unsaved >= _PAGE:
@@ -208,9 +210,9 @@ class EventHistory:
 
         It reads up to the event that is the newest at the beginning.
         """
-        newest, total = _newest(api)
+        newest, self._total = _newest(api)
         if newest is None:
-            self._tail = (_FIRST, total)
+            self._tail = (_FIRST, self._total)
             return not self._last
         after = self._windows[-1].end if self._windows else _FIRST
         # Events that arrive meanwhile lie after the last window and change no count.
@@ -228,6 +230,14 @@ class EventHistory:
         self._tail = (until, tail.count - tail.shown + _unshown_from(api, tail.end))
         self._last = list(tail.hashes)
         return known.issubset(self._last)
+
+    def _check_total(self, api: Api) -> None:
+        """Raise LineageError if the server counts more events in all than in the parts read."""
+        known = sum(window.count for window in self._windows) + len(self._last) + self._tail[1]
+        if known < self._total and known < (total := _newest(api)[1]):
+            raise LineageError(
+                f"the server counts {total} events, but only {known} in the times read", hint=AGAIN
+            )
 
     def _prepare(self) -> bool:
         return self.builder.prepare(_AT_ONCE)
@@ -532,8 +542,14 @@ def _proven(api: Api, window: _Window) -> _Window | None:
     """Return the window once it is read in full; None while the server has more events in it.
 
     If it counts more than it showed (events of jobs and datasets), no shown event may follow. It is
-    read twice: one short page alone would prove nothing.
+    read twice: one short page alone would prove nothing. An event that came twice may hide another.
     """
+    if len(set(window.hashes)) < window.shown:
+        again = _Span(api, window.start, window.end, window.count, lambda: False)
+        for _ in again.pages():
+            pass
+        if Counter(reduce(or_, again.windows).hashes) != Counter(window.hashes):
+            return None
     if window.shown == window.count:
         return window
     if window.shown > window.count:  # it was miscounted, or rounded into the next window

@@ -68,6 +68,11 @@ def first_half(rows: list[Any]) -> list[Any]:
     return rows[: len(rows) // 2]
 
 
+def first_row_twice(rows: list[Any]) -> list[Any]:
+    """Return as many rows: the first one again in place of the last."""
+    return rows[:1] + rows[:-1]
+
+
 def last_half(rows: list[Any]) -> list[Any]:
     return rows[(len(rows) + 1) // 2 :]
 
@@ -131,6 +136,8 @@ class Client:
                 body = lists(body, first_half, counted=self._fault == "first half")
             case "last half" | "last half and counted so":
                 body = lists(body, last_half, counted=self._fault == "last half")
+            case "first row twice" if path in ("events/lineage", "search"):
+                body = lists(body, first_row_twice)
         return Answer(path, json.dumps(body).encode())
 
     def close(self) -> None:
@@ -141,6 +148,7 @@ FAULTS = [
     *("broken", "not found", "slow", "cut", "other shape", "other rows"),
     *("next page", "page again", "empty", "empty and counted so"),
     *("first half", "first half and counted so", "last half", "last half and counted so"),
+    "first row twice",
 ]
 
 
@@ -298,6 +306,31 @@ def test_a_server_that_contradicts_itself_is_asked_more_often() -> None:
     made.before_answer = without_inputs
     assert graph(read(made, view="graph")) == expected
     assert not any(wrong.values())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_row_that_hides_another_makes_no_graph_smaller(view: View) -> None:
+    expected, asked = told(view)
+    for place in range(asked):
+        with contextlib.suppress(LineageError):
+            client = Client(server(), "first row twice", place.__eq__)
+            assert graph(ask(client, view, None)) == expected, place
+
+
+def test_events_counted_in_all_are_missed_if_a_part_counts_none() -> None:
+    made = server()
+
+    def none_after_the_runs(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        is_end = query.get("after", "").startswith("2024-01-01T00:00:57.0")
+        is_end = is_end and query["before"].startswith("2999")
+        return (200, {"events": [], "totalCount": 0}) if is_end else None
+
+    late = event(40, 59)
+    del late["run"], late["eventType"]
+    made.post(late)
+    made.before_answer = none_after_the_runs
+    with pytest.raises(LineageError, match="counts 19 events, but only 18"):
+        read(made, view="events")
 
 
 def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
