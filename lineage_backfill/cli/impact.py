@@ -34,7 +34,10 @@ class ShowOptions:
     """How a plan is shown, or one job of it explained."""
 
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there is work to do.")
+        bool,
+        typer.Option(
+            "--detailed-exitcode", help="Exit with 2 if there is work to do, or a job is blocked."
+        ),
     ] = False
     as_json: JsonOption = False
     force: ForceOption = False
@@ -106,7 +109,8 @@ def impact(
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         if how.out:
             terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
-    if how.detailed_exitcode and planned.plan.totals["runs"]:
+    is_blocked = any(job.status == "blocked" for job in planned.plan.jobs)
+    if how.detailed_exitcode and (planned.plan.totals["runs"] or is_blocked):
         raise typer.Exit(2)
 
 

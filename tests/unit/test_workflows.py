@@ -180,9 +180,36 @@ def test_the_action_comments_once_on_a_pull_request(runner: Runner, earlier: str
     assert comments in sent
     assert "t" not in (ended.stdout + ended.stderr).split()
 
+    # An error replaces the preview of an earlier push, and is no comment of its own.
     (runner.folder / "asked").unlink()
     assert runner.run(script, CODE="64", NUMBER="5").returncode == 0
-    assert not (runner.folder / "asked").exists(), "an error is no preview"
+    sent = (runner.folder / "asked").read_text()
+    assert ("PATCH" in sent, "POST" in sent) == (bool(earlier), False)
+    assert "exit code 64" in (runner.folder / "comment.md").read_text()
+
+
+@pytest.mark.parametrize("refuses", ["--jq", "--method"])
+def test_a_token_that_may_not_comment_leaves_the_gate_to_decide(
+    runner: Runner, refuses: str
+) -> None:
+    runner.program(runner.folder / "bin" / "gh", f"[[ $* != *{refuses}* ]]")
+    (runner.folder / "impact.md").write_text("4 jobs\n")
+    ended = runner.run(script_of(ACTION, "Comment"), CODE="2", NUMBER="5", GH_TOKEN="t")
+    assert ended.returncode == 0, ended.stderr
+    assert "::warning" in ended.stdout
+
+
+def test_a_job_that_is_blocked_is_work_to_do(runner: Runner) -> None:
+    project = runner.folder / "blocked.toml"
+    project.write_text(
+        '[project]\nnamespace = "w"\n'
+        '[[dataset]]\nname = "raw"\ngrain = "day"\nstart = "2024-01-01"\n'
+        '[[job]]\nname = "clean"\nreads = [{ dataset = "raw" }]\nwrites = [{ dataset = "tidy" }]\n'
+    )
+    asked = f"raw --from 2024-01-02 --to 2024-01-02 --config {project}"
+    assert runner.run(script_of(ACTION, "Preview"), ARGUMENTS=asked).returncode == 0
+    assert "1 job blocked" in runner.summary.read_text()
+    assert runner.output.read_text() == "exit-code=2\n"
 
 
 @pytest.mark.parametrize(
