@@ -112,7 +112,7 @@ def markdown(plan: Plan, facts: PlanFacts, listing: ListOptions = SHORT) -> str:
         parts += _rows(rows, names, facts, listing)
     if others := not_run(plan, names, details=listing.details):
         parts += _others(others, names, listing)
-    parts.append(plain(footer(plan, facts, names).plain).replace("\n", "  \n"))
+    parts.append("  \n".join(map(plain, footer(plan, facts, names).plain.splitlines())))
     parts += [f"> {plain(warning)}" for warning in plan.warnings]
     if len(plan.jobs) <= _DRAWN:
         parts.append(f"```mermaid\n{mermaid(drawing(plan))}```")

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.partitions.calendar import EVERY, Calendar, TimeAxis
-from lineage_backfill.partitions.grid import cron_grid, every_grid, grain_grid
+from lineage_backfill.partitions.grid import Grid, cron_grid, every_grid, grain_grid
 from lineage_backfill.partitions.text import static_axis
 from lineage_backfill.project.declarations import CalendarDeclaration, DimensionDeclaration
+
+
+@contextmanager
+def _prefixed(text: str) -> Iterator[None]:
+    """Name in an error what it is about."""
+    try:
+        yield
+    except UsageError as error:
+        error.message = f"{text}{error.message}"
+        error.args = (error.message, *error.args[1:])
+        raise
+
+
+def _find(grid: Grid, word: str, label: str | None) -> int | None:
+    """Return the ordinal of the key at an end of a calendar; raises UsageError naming the end."""
+    with _prefixed(f"`{word}` "):
+        return None if label is None else grid.find(label)
 
 
 class Calendars:
@@ -37,12 +55,8 @@ class Calendars:
         key = (calendar, dimensions, column if calendar and calendar.keys else "")
         found = self._made.get(key)
         if found is None:
-            try:
+            with _prefixed(f"{what}: "):
                 found = self._make(calendar, dimensions, column)
-            except UsageError as error:
-                error.args = (f"{what}: {error.message}", *error.args[1:])
-                error.message = error.args[0]
-                raise
             found = self._made[key] = self._intern(found)
         return found
 
@@ -105,8 +119,8 @@ class Calendars:
         if declared.every is not None:
             first: int | None = 0
         else:
-            first = grid.find(declared.start) if declared.start is not None else None
-        end = grid.find(declared.end) if declared.end is not None else None
+            first = _find(grid, "start", declared.start)
+        end = _find(grid, "end", declared.end)
         if end is not None and first is not None and end < first:
             raise DeclarationError(
                 f"the end {declared.end} lies before the start {declared.start}",

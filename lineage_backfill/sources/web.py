@@ -287,7 +287,7 @@ def _retry_after(response: requests.Response) -> float | None:
 def _unreachable(url: str, error: requests.RequestException) -> ServiceUnreachableError:
     return ServiceUnreachableError(
         f"{url}: cannot be reached: {_reason(error)}",
-        hint="Check the address (`marquez` in [lineage], --marquez) and that it runs.",
+        hint="Check the address (`marquez` in [lineage], --marquez or variable) and that it runs.",
     )
 
 
