@@ -109,8 +109,7 @@ def impact(
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         if how.out:
             terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
-    is_blocked = any(job.status == "blocked" for job in planned.plan.jobs)
-    if how.detailed_exitcode and (planned.plan.totals["runs"] or is_blocked):
+    if how.detailed_exitcode and planned.plan.has_work:
         raise typer.Exit(2)
 
 
