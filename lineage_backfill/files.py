@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+#: The files that this process has open: a pipe there has its writer, as `<(…)` of a shell.
+_OWN = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+
+
+def open_file(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises OSError, also for a named pipe, a socket or a device: reading one may never end.
+    """
+    refuse_endless(path)
+    return path.open("rb", buffering)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file, as `open_file` opens it."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def refuse_endless(path: Path) -> None:
+    """Raise OSError for what is neither a file nor a folder, or is not there."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OWN)):
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(path))
 
 
 @contextmanager
@@ -14,11 +41,11 @@ def whole_file(path: Path, *, replace: bool = True, is_private: bool = False) ->
     """Open a file that comes to stand at the path once all of it is written, else nothing does.
 
     With `is_private`, only its owner may read it. A link stays and what it names is replaced;
-    a device or a pipe is written to as it is. Raises OSError, FileExistsError where a file must not
-    be replaced.
+    a device or a pipe is written to as it is. Raises OSError, also for a pipe that no process
+    reads, and FileExistsError where a file must not be replaced.
     """
-    if path.exists() and not path.is_file():
-        with path.open("wb") as stream:
+    if not path.is_file() and _is_there(path):
+        with open(path, "wb", opener=_read_by_others) as stream:
             yield stream
         return
     place = path.resolve()
@@ -33,6 +60,27 @@ def whole_file(path: Path, *, replace: bool = True, is_private: bool = False) ->
     finally:
         with suppress(OSError):  # the error above is the one to report
             unfinished.unlink()
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path names something; raises OSError for a link that leads back to itself."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read_by_others(path: str, flags: int) -> int:
+    """Open a pipe or a device, without waiting for a process that reads it."""
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "no process reads from it", path) from error
+        raise
+    os.set_blocking(handle, True)
+    return handle
 
 
 def private_folder(folder: Path) -> None:

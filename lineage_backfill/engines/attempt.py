@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lineage_backfill.errors import EngineError, SpecError
-from lineage_backfill.files import private, private_folder, whole_file
+from lineage_backfill.files import private, private_folder, read_file, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
 from lineage_backfill.runspec.strict_json import finite, refuse_constant
@@ -82,9 +82,7 @@ class AttemptFiles:
     def read(self, path: Path) -> bytes:
         """Return the content of a file, packed or not; raises FileNotFoundError, OSError."""
         try:
-            if path.exists() and not path.is_file():  # reading a pipe or a device would not end
-                raise OSError(f"{path} is not a file")
-            return path.read_bytes()
+            return read_file(path)
         except FileNotFoundError:
             with zipfile.ZipFile(self.pack_path) as pack:
                 try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.files import whole_file
+from lineage_backfill.files import read_file, whole_file
 from lineage_backfill.redaction import redacted
 from lineage_backfill.runspec import strict_json
 
@@ -138,7 +138,7 @@ def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
     Raises UsageError if the file does not exist or is not JSON.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
         return json.loads(
             text, object_hook=hook, object_pairs_hook=strict_json.unique if unique else None
         )

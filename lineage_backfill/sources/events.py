@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from lineage_backfill.errors import EnvironmentMissingError, LineageError
+from lineage_backfill.files import open_file, refuse_endless
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
@@ -127,8 +128,7 @@ def _files(path: str, warnings: list[str]) -> list[EventFile]:
     found = _stored(path) if _URL.match(path) else list(_local(path))
     files: list[EventFile] = []
     for file in found:
-        name = file.name.removesuffix(".gz")
-        if file.is_named or (name.endswith(SUFFIXES) and not name.endswith(_BESIDE)):
+        if file.is_named or _is_event_file(file.name):
             files.append(file)
         else:
             warnings.append(f"{file.name}: not read, as its name is not that of an event file")
@@ -142,13 +142,49 @@ def _files(path: str, warnings: list[str]) -> list[EventFile]:
 
 def _local(path: str) -> Iterator[EventFile]:
     # pathlib takes no absolute patterns.
-    found = [path] if Path(path).exists() else glob.glob(path, recursive=True)  # noqa: PTH207
+    found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)  # noqa: PTH207
     for one in map(Path, sorted(found)):
         is_named = not one.is_dir()
-        for file in [one] if is_named else sorted(one.rglob("*")):
-            if file.exists() if is_named else file.is_file() and not file.name.startswith("."):
-                opener = partial(cast(Any, file.open), "rb", buffering=_CHUNK)
-                yield EventFile(str(file), file.stat().st_size, opener, is_named)
+        for file in [one] if is_named else sorted(_below(one, set())):
+            if is_named or not file.name.startswith("."):
+                opener = partial(open_file, file, _CHUNK)
+                size = _size(file) if is_named or _is_event_file(file.name) else 0
+                yield EventFile(str(file), size, opener, is_named)
+
+
+def _is_event_file(name: str) -> bool:
+    name = name.removesuffix(".gz")
+    return name.endswith(SUFFIXES) and not name.endswith(_BESIDE)
+
+
+def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield what is in a folder and the folders below it, also linked ones, each once."""
+    seen.add(folder.resolve())
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    for one in entries:
+        if not one.is_dir():
+            yield one
+        elif one.resolve() not in seen:
+            yield from _below(one, seen)
+
+
+def _size(file: Path) -> int:
+    """Return the size of a file; raises LineageError if it cannot be read to its end."""
+    try:
+        refuse_endless(file)
+        return file.stat().st_size
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(path: Path | str, error: OSError) -> LineageError:
+    """Return the error for a part that cannot be read: without it the lineage is not whole."""
+    return LineageError(
+        f"{path}: cannot be read: {error.strerror}", hint="Check that path and its permissions."
+    )
 
 
 def _stored(url: str) -> list[EventFile]:
@@ -212,9 +248,7 @@ def _opened(file: EventFile) -> BinaryIO:
     try:
         return file.open()
     except OSError as error:
-        raise LineageError(
-            f"{file.name}: cannot be read: {error.strerror}", hint="Check its permissions."
-        ) from error
+        raise _unreadable(file.name, error) from error
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.files import whole_file
+from lineage_backfill.files import open_file, whole_file
 
 #: Errors of reading an incomplete file.
 NOT_WHOLE = (OSError, EOFError, zlib.error, ValueError)
@@ -23,7 +23,7 @@ def read_records(path: Path) -> Iterator[Any]:
     Raises one of NOT_WHOLE if the file is incomplete.
     """
     digest = hashlib.sha256()
-    with gzip.open(path, "rb") as stream:
+    with open_file(path) as file, gzip.open(file) as stream:
         for line in stream:
             try:
                 record = json.loads(line)

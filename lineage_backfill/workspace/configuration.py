@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from lineage_backfill import redaction
+from lineage_backfill import files, redaction
 from lineage_backfill.project import settings
 from lineage_backfill.project.settings import Project, unreadable
 
@@ -90,7 +90,7 @@ def find_file(start: Path) -> Path | None:
 def read_file(path: Path) -> bytes | None:
     """Return the content of a file, None if it does not exist; raises ConfigError."""
     try:
-        return path.read_bytes()
+        return files.read_file(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     except OSError as error:

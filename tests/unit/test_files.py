@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import stat
 import threading
 from collections.abc import Callable
@@ -10,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import BackfillError, UsageError
 from lineage_backfill.files import whole_file
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.documents import load, save
+from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.sources.snapshot import SnapshotSource
+from lineage_backfill.workspace import configuration
 
 
 def test_what_is_cut_short_leaves_what_was_there(tmp_path: Path) -> None:
@@ -127,3 +132,53 @@ def test_a_text_replaces_only_one_that_begins_as_it_does(tmp_path: Path) -> None
     assert file.read_text() == "<svg>2</svg>"
     with pytest.raises(UsageError):
         documents.replace_alike(["digraph {}"], file)
+
+
+def _endless(path: Path, kind: str) -> Path:
+    """Make what is neither a file nor a folder, or leads nowhere."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one, contextlib.chdir(path.parent):
+            one.bind(path.name)
+    else:
+        names = {"loop": str(path), "device": "/dev/zero", "dangling": "nowhere/at/all"}
+        path.symlink_to(names[kind])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "loop", "dangling"])
+def test_what_nothing_can_be_written_to_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = _endless(tmp_path / "out.json", kind)
+    with pytest.raises(UsageError, match="cannot be written"):
+        save({}, path, force=True)
+    assert not path.is_file()
+
+
+READERS: list[Callable[[Path], object]] = [
+    load,
+    lambda path: list(read_records(path)),
+    configuration.read_file,
+    lambda path: SnapshotSource(path).read(),
+    lambda path: EventSource([path]).read(),
+    lambda path: EventSource([path.parent]).read(),
+    lambda path: EventSource([path.parent / "*.json"]).read(),
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "loop", "device"])
+def test_what_may_have_no_end_is_refused_and_not_read(
+    tmp_path: Path, kind: str, reader: Callable[[Path], object]
+) -> None:
+    path = _endless(tmp_path / "in.json", kind)
+    with pytest.raises((OSError, BackfillError), match=r"device|symbolic links"):
+        reader(path)
+
+
+def test_a_pipe_that_the_shell_has_opened_is_read(tmp_path: Path) -> None:
+    end, writes = os.pipe()
+    os.write(writes, b"{}")
+    os.close(writes)
+    assert load(Path(f"/dev/fd/{end}")) == {}
+    os.close(end)

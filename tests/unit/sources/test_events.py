@@ -369,3 +369,25 @@ def test_events_of_runs_that_are_to_be_ignored_are_left_out(tmp_path: Path) -> N
         EventSource([file]).read()
     (run,) = EventSource([file], ignore=["bad"]).read().history
     assert run.run_id == "good"
+
+
+def test_a_linked_folder_is_read_once_and_a_part_that_leads_nowhere_is_refused(
+    tmp_path: Path,
+) -> None:
+    folder, far = tmp_path / "events", tmp_path / "far"
+    far.mkdir()
+    (folder / "day").mkdir(parents=True)
+    (folder / "day" / "a.ndjson").write_text(ONE)
+    (far / "b.ndjson").write_text(TWO)
+    (folder / "latest").symlink_to("day")
+    (folder / "far").symlink_to(far)
+    (folder / "back").symlink_to(folder)
+    (folder / "notes").symlink_to("nowhere")  # no event file: it is only named
+    source = EventSource([folder])
+    assert jobs(source.read()) == ["one", "two"]
+    assert source.size() == sum(file.stat().st_size for file in tmp_path.rglob("*.ndjson"))
+    (folder / "c.ndjson.gz").symlink_to("nowhere")
+    with pytest.raises(LineageError, match=r"c\.ndjson\.gz: cannot be read: No such file"):
+        source.read()
+    with pytest.raises(LineageError, match="cannot be read"):
+        EventSource([folder / "*.gz"]).read()
