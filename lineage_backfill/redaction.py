@@ -29,6 +29,10 @@ _END = r"\s\"'<>`\\"  # what ends an address in a text
 _USER = re.compile(rf"(?<=://)([^{_END}/?#@:]*):([^{_END}/?#]*)@")
 _TOKEN = re.compile(rf"(?<=http://|ttps://)[^{_END}/?#@:]+@")
 _QUERY = re.compile(rf"([?&;])([\w.-]+)=([^&;#{_END}]+)")
+#: How an address begins, also one with a slash too few, and how the path of a file ends.
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
+_FILE = re.compile(r"\.(json|ndjson|jsonl|log|gz)$", re.IGNORECASE)
+_QUERIES = re.compile(r"[?&;]([\w.-]+)=([^&;#]+)")
 #: `password=…` in what a program has printed. Not `token=`: attempts have tokens, which are none.
 _ASSIGNED = re.compile(
     r"((?:passw(?:or)?d|passphrase|secret|(?<=_)pwd|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
@@ -140,7 +144,12 @@ def secrets_of(values: Mapping[str, Any]) -> list[str]:
     >>> secrets_of({"token": ["abc", {"x": 5}], "dbs": [{"password": "pw"}], "region": ["eu"]})
     ['abc', '5', 'pw']
     """
-    return [one for name, value in values.items() for one in _secrets(value, is_secret(name))]
+    addresses = [value for name, value in values.items() if name == "url" and type(value) is str]
+    found = [one for address in addresses for one in secrets_in_address(address)]
+    return [
+        *found,
+        *(one for name, value in values.items() for one in _secrets(value, is_secret(name))),
+    ]
 
 
 def _secrets(value: Any, is_below: bool) -> list[str]:
@@ -153,7 +162,9 @@ def _secrets(value: Any, is_below: bool) -> list[str]:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return []
     text = str(value).removeprefix(DECLARED)
-    return [text] if is_below or text != str(value) else secrets_in_address(text)
+    if is_below or text != str(value):
+        return [text]
+    return secrets_in_address(text) if "://" in text else []
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
@@ -190,14 +201,17 @@ def secrets_in_address(text: str) -> list[str]:
 
     >>> secrets_in_address("postgresql://postgres:postgres@db/runs")
     []
+    >>> secrets_in_address("me:pa ss@host"), secrets_in_address("by/team:me@2024.ndjson")
+    (['pa ss', 'pa', 'ss'], [])
     """
-    if "://" not in text:
-        return []
-    _, _, rest = text.partition("://")
-    user, at, _ = rest.rpartition("@")
-    password = user.partition(":")[2] if at else ""
-    queries = (found[3] for found in _QUERY.finditer(text) if is_secret(found[2]))
-    found = [one for one in (password, *queries) if one]
+    user, at, _ = _SCHEME.sub("", text, count=1).rpartition("@")
+    is_path = not _SCHEME.match(text) and _FILE.search(text)
+    password = user.partition(":")[2] if at and not is_path else ""
+    queries = (found[2] for found in _QUERIES.finditer(text) if is_secret(found[1]))
+    whole = (password, *queries)
+    # A variable of several addresses is cut at its spaces and colons.
+    parts = (part for one in whole for part in re.split(r"[\s:]+", one))
+    found = [one for one in dict.fromkeys((*whole, *parts)) if one]
     return [one for one in found if len(_word(one).findall(text)) < 2]
 
 

@@ -81,7 +81,10 @@ def wrong_address(address: str, hosts: Collection[str]) -> str:
     >>> wrong_address("https://hooks.example.com/x", ["hooks.example.com"])
     ''
     """
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # as of a host in square brackets that are not closed
+        return "is not an https address"
     if parts.scheme not in ("https", "http") or not parts.hostname:
         return "is not an https address"
     if parts.hostname not in hosts:

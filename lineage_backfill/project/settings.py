@@ -20,7 +20,7 @@ from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
 from lineage_backfill.project.run_rules import Failure, RunRules
 from lineage_backfill.project.table import Table, near_misses
-from lineage_backfill.redaction import MASK, redacted
+from lineage_backfill.redaction import MASK, redacted, remember, secrets_in_address
 
 #: Returns the bytes of a file, None where there is none; raises ConfigError.
 ReadFile = Callable[[Path], bytes | None]
@@ -32,6 +32,7 @@ _NO_SETTING = re.compile(
     rf"{ENV_PREFIX}(JARS|TARGET|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
 )
 #: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
+_ADDRESSES = {"marquez", "events", "snapshot", "url"}
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
@@ -146,11 +147,17 @@ def _read_store(table: Table, key: str, base: Path) -> str | None:
 
 def _read_web(table: Table, key: str, _base: Path) -> str | None:
     url = table.text(key)
-    if url is not None and (
-        urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc
-    ):
-        raise table.error(f"`{key}` is not an http address: {url!r}")
+    if url is not None and not _is_web(url):
+        raise table.error(f"`{key}` is not an http address: {url.rpartition('@')[2]!r}")
     return url and url.rstrip("/")
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # as of a host in square brackets that are not closed
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 
 def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | None:
@@ -535,6 +542,7 @@ def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]
             for key, value in document.mapping(table_name).items()
         }
         table = Table(values, place)
+        _remember(values)
         for key in keys:
             name = f"{table_name}.{key}"
             value = _SPECS[name].read(table, key, base)
@@ -554,6 +562,14 @@ def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]
             hint="Keep one of them.",
         )
     return found
+
+
+def _remember(values: Mapping[str, Any]) -> None:
+    """Hide the secrets in addresses, also in the error about one that is refused."""
+    for key in _ADDRESSES & values.keys():
+        texts = values[key] if isinstance(values[key], list | tuple) else [values[key]]
+        for one in texts:
+            remember(secrets_in_address(str(one)))
 
 
 def _refers(table: str, key: str) -> bool:
@@ -588,6 +604,7 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
             raise ConfigError(
                 f"environment: unknown setting {variable}", hint=near_misses(variable, variables)
             )
+    _remember({name.partition(".")[2]: environ.get(one, "") for one, name in variables.items()})
     values = {
         name: _SPECS[name].parse(environ[variable])
         for variable, name in variables.items()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lineage_backfill import redaction
+from lineage_backfill.cli.main import main
+from lineage_backfill.errors import ConfigError
+from lineage_backfill.workspace.configuration import load_project
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +171,60 @@ def test_the_path_of_a_webhook_is_hidden_unless_it_is_plain_words(
     path: str, is_secret: bool
 ) -> None:
     assert redaction.secrets_in_path(path) == ([path] if is_secret else [])
+
+
+#: Addresses as people type them; the secret is SECRET.
+ADDRESSES = [
+    "me:SECRET@host",
+    "//me:SECRET@host:5000",
+    "http:/me:SECRET@host",
+    "http:me:SECRET@host",
+    "me:SECRET@127.0.0.1/x",
+    "http://me:a SECRET@127.0.0.1:9",
+    "http://me:a/SECRET@127.0.0.1:9",
+    "http://me:a?SECRET@127.0.0.1:9",
+    "http://me:a#SECRET@127.0.0.1:9",
+    "http://me:a@SECRET@127.0.0.1:9",
+    "http://me:'SECRET'@127.0.0.1:9",
+    "http://me:SECRET @127.0.0.1:9",
+    "http://me:SECRET@[::1",
+    "s3://me:SECRET b@bucket/x",
+    "postgresql+psycopg:/me:SECRET@h/x",
+    "http://127.0.0.1:9/?token=a SECRET",
+]
+_WORD = "Sup3rS3cr3t"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize(
+    "setting",
+    ["LINEAGE_MARQUEZ", "LINEAGE_EVENTS", "LINEAGE_SNAPSHOT", "STORE_URL"],
+)
+def test_a_password_in_an_address_of_any_form_is_in_no_error(
+    address: str,
+    setting: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LINEAGE_BACKFILL_LINEAGE_TIMEOUT", "1")
+    monkeypatch.setenv(f"LINEAGE_BACKFILL_{setting}", address.replace("SECRET", _WORD))
+    for command in (["config", "show", "--json"], ["history"], ["lineage", "show"]):
+        main(command)
+        said = capsys.readouterr()
+        assert _WORD not in said.out + said.err
+        assert "LB-001" not in said.err
+
+
+@pytest.mark.parametrize("name", ["by/team:me@2024.ndjson", "a@b/*.json", "team:daily@x.log.gz"])
+def test_a_path_with_such_signs_is_no_address(name: str) -> None:
+    assert redaction.secrets_in_address(name) == []
+
+
+def test_an_address_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    hook = '[[notify]]\non = ["failed"]\nwebhook = "https://[::1/x"\n'
+    (tmp_path / "lineage-backfill.toml").write_text(hook)
+    with pytest.raises(ConfigError, match="is not an https address"):
+        load_project(tmp_path, environ={}, user_file=tmp_path / "none")
