@@ -151,6 +151,14 @@ class Calendar:
             return keys
         return self.clip(keys.map_time(lambda ordinals: ordinals.dilate(back, ahead)))
 
+    def onward(self, keys: PartitionSet) -> PartitionSet:
+        """Return the existing keys from the first of these on, whatever their other dimensions."""
+        time = self.time
+        if not keys.boxes or time is None:
+            return self.existing if keys.boxes else keys
+        first = keys.ordinals.lo
+        return self.existing.map_time(lambda ordinals: ordinals.clip(first, time.last))
+
     @cached_property
     def is_open(self) -> bool:
         """Whether a dimension has runtime keys, so that more keys may appear."""

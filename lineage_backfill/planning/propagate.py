@@ -275,6 +275,10 @@ class _Run:
             self._all_unrepaired(facts, result)
             return result
         result.parts, unwidened = self._stale_keys(facts, ways, stale_inputs, asked)
+        if any(edge.undeclared for edge in facts.live):
+            # However it reads its own output, a key reads earlier ones: any later key may be stale.
+            reached = facts.calendar.onward(_joined(result.parts))
+            result.parts = [reached] * len(result.parts)
         result.stale = _joined(result.parts)
         if result.stale.boxes:
             result.serial = bool(facts.own)

@@ -73,6 +73,12 @@ class Input:
         return self.data.ref
 
     @property
+    def misdeclared(self) -> bool:
+        """Whether it is self-dependence with a declared mapping that is not allowed there."""
+        read = self.read
+        return self.undeclared and read is not None and bool(read.mapping or read.dimensions)
+
+    @property
     def reads_whole(self) -> bool:
         """Whether runs read the whole dataset, without keys."""
         return self.mapping is None or self.mapping.reads_whole
@@ -155,7 +161,7 @@ class JobFacts:
     declaration: JobDeclaration | None
     problem: str | None
     hint: str
-    guessed: bool  # an input has only the default mapping
+    guessed: bool  # how it reads is unreadable, or declared of its own output as cannot be
     guarded: bool  # runs only if a guard rail is overridden
     is_plain: bool
     kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
@@ -371,7 +377,7 @@ class DeclarationResolver:
             declaration=declared,
             problem=problem,
             hint=hint,
-            guessed=guessed or any(edge.undeclared for edge in inputs),
+            guessed=guessed or any(edge.misdeclared for edge in inputs),
             guarded=guarded,
             is_plain=calendar is not None and not unusual,
             kind=self._kind(declared, sent.batch, calendar, found.live, outputs),

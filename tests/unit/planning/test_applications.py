@@ -73,7 +73,7 @@ def test_actions_stay_apart_where_that_is_asked_for(toml: str, tmp_path: Path) -
 def test_a_declared_application_is_folded_all_the_same(tmp_path: Path) -> None:
     assert len(read(tmp_path, 'fold = false\n[[job]]\nname = "nightly"').jobs) == 2
     both = '[[job]]\nname = "nightly"\n[[job]]\nname = "nightly.append_delta_table.dlt"'
-    with pytest.raises(DeclarationError, match="a parent that runs it are both declared"):
+    with pytest.raises(DeclarationError, match="the parent that runs it are both declared"):
         read(tmp_path, both)
 
 

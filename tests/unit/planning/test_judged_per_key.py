@@ -99,8 +99,11 @@ def test_a_blocked_job_that_the_change_does_not_reach_leaves_nothing_stale() -> 
 
 
 def test_where_a_blocked_job_may_read_more_than_is_known_all_below_is_left_stale() -> None:
-    made = plan(request({"b": "2024-03-10"}), "b, a > j > a\na > k > e", DAYS)
-    assert left(made)["k"] == "1970-W01..2024-W13"
+    edges, asked = "b, a > j > a\na > k > e", request({"b": "2024-03-10"})
+    whole = 'job = [{ name = "j", reads = [{ dataset = "a", mapping = "all" }] }]'
+    assert left(plan(asked, edges, DAYS + whole))["k"] == "1970-W01..2024-W13"
+    # What it may be declared to read of its own output are earlier keys.
+    assert left(plan(asked, edges, DAYS))["k"] == "2024-W10..2024-W13"
 
 
 def test_a_blocked_job_stops_only_what_reads_it() -> None:

@@ -369,6 +369,36 @@ def test_undeclared_self_dependence_is_blocked(mapping: str) -> None:
     assert "offset" in find(made, "j").reason["hint"]
 
 
+@pytest.mark.parametrize(
+    ("reads", "asked", "left"),
+    [
+        # However it will be declared, it reads earlier keys: later ones may be stale as well.
+        ("", {"days": "2024-03-10,2024-03-12"}, "2024-03-10..2024-03-31"),
+        ("", {"days2": "2024-03-10"}, "2024-03-10..2024-03-31"),
+        (
+            '{ dataset = "days", mapping = "offset", by = 2 }',
+            {"days": "2024-03-10"},
+            "2024-03-08..2024-03-31",
+        ),
+        ('{ dataset = "days2" }', {"days": "2024-03-10"}, "2024-03-10..2024-03-31"),
+        # Declared as it cannot be, it may be any key.
+        ('{ dataset = "days2", mapping = "all" }', {"days": "2024-03-10"}, None),
+        ('{ dataset = "days2", mapping = "offset", by = 1 }', {"days": "2024-03-10"}, None),
+    ],
+)
+def test_undeclared_self_dependence_leaves_stale_what_the_change_may_reach(
+    reads: str, asked: dict[str, str], left: str | None
+) -> None:
+    days3 = '{ name = "days3", grain = "day", start = "2024-03-01" }'
+    toml = datasets(days3) + f'job = [{{ name = "j", reads = [{reads}] }}]'
+    made = plan(request(asked), "days, days2 > j > days2\ndays2 > k > days3", toml)
+    found = [find(made, name).left_stale for name in "jk"]
+    if left is None:
+        assert found == [(), ("2024-03-01..2024-03-31",)]
+    else:
+        assert found == [(left,)] * 2
+
+
 def test_a_later_partition_of_the_own_output_is_no_self_dependence() -> None:
     toml = datasets() + (
         'job = [{ name = "j", reads = [{ dataset = "days2", mapping = "offset", by = 1 }] }]'
