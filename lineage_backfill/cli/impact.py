@@ -35,9 +35,7 @@ class ShowOptions:
 
     detailed_exitcode: Annotated[
         bool,
-        typer.Option(
-            "--detailed-exitcode", help="Exit with 2 if there is work to do, or a job is blocked."
-        ),
+        typer.Option("--detailed-exitcode", help="Exit with 2 if there is work to do."),
     ] = False
     as_json: JsonOption = False
     force: ForceOption = False
@@ -109,7 +107,7 @@ def impact(
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         if how.out:
             terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
-    if how.detailed_exitcode and planned.plan.has_work:
+    if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
 
 

@@ -137,11 +137,6 @@ class Plan:
         """The runs in a possible start order; None above the limit."""
         return None if self.details.runs is None else tuple(self.details.runs)
 
-    @property
-    def has_work(self) -> bool:
-        """Whether something would run, or would if it were not blocked."""
-        return bool(self.totals["runs"]) or any(job.status == "blocked" for job in self.jobs)
-
     @cached_property
     def lineage(self) -> Mapping[str, Any]:
         """The source of the lineage, and the hash of the plan's basis."""

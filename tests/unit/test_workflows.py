@@ -199,19 +199,6 @@ def test_a_token_that_may_not_comment_leaves_the_gate_to_decide(
     assert "::warning" in ended.stdout
 
 
-def test_a_job_that_is_blocked_is_work_to_do(runner: Runner) -> None:
-    project = runner.folder / "blocked.toml"
-    project.write_text(
-        '[project]\nnamespace = "w"\n'
-        '[[dataset]]\nname = "raw"\ngrain = "day"\nstart = "2024-01-01"\n'
-        '[[job]]\nname = "clean"\nreads = [{ dataset = "raw" }]\nwrites = [{ dataset = "tidy" }]\n'
-    )
-    asked = f"raw --from 2024-01-02 --to 2024-01-02 --config {project}"
-    assert runner.run(script_of(ACTION, "Preview"), ARGUMENTS=asked).returncode == 0
-    assert "1 job blocked" in runner.summary.read_text()
-    assert runner.output.read_text() == "exit-code=2\n"
-
-
 @pytest.mark.parametrize(
     ("code", "gate", "ends"),
     [("0", "error", 0), ("0", "work", 0), ("2", "error", 0), ("2", "work", 2), ("64", "error", 64)],
