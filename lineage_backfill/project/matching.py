@@ -32,13 +32,19 @@ def _pattern(glob: str) -> re.Pattern[str]:
     return re.compile(translate(glob))
 
 
+@lru_cache(maxsize=4096)
+def _spaces(namespace: str) -> re.Pattern[str]:
+    """Return what a namespace matches: itself, as with the brackets of IPv6, or as a glob."""
+    return re.compile(rf"{re.escape(namespace)}\Z|{translate(namespace)}")
+
+
 def names(edge: ReadDeclaration | WriteDeclaration, dataset: DatasetRef, home: str | None) -> bool:
     """Whether a declared edge names a dataset; `home` is the namespace of edges without one."""
     space = edge.namespace or home
     if is_glob(edge.dataset):
         matches = _pattern(edge.dataset).match(dataset.name)
         return matches is not None and (
-            space is None or _pattern(space).match(dataset.namespace) is not None
+            space is None or _spaces(space).match(dataset.namespace) is not None
         )
     return edge.dataset == dataset.name and space in (None, dataset.namespace)
 
@@ -58,7 +64,7 @@ class Matcher(Generic[D]):
         for declaration in declarations:
             space, called = declaration.namespace or namespace, name(declaration)
             if is_glob(called):
-                space_glob = _pattern(space) if space else None
+                space_glob = _spaces(space) if space else None
                 self._globs.append((_pattern(called), space_glob, declaration))
             elif (space, called) in self._exact:
                 raise DeclarationError(f"{called!r} is declared twice", hint="Keep one of the two.")
