@@ -48,7 +48,8 @@ def difference(spark: SparkSession, asked: RowsRequest) -> dict[str, Any]:
     for name in (*asked.row_key, *asked.mask):
         if name not in after.columns:
             raise TableError(
-                f"{asked.location} has no column {name}", hint="Correct the declaration."
+                f"{asked.location} has no column {name}",
+                hint="Correct `row_key` and `mask` of its [[dataset]].",
             )
     shared = [quoted(name) for name in names]
     sides = _Sides(before.select(*shared), after.select(*shared), asked)

@@ -222,8 +222,7 @@ class _Doctor:
         if blockers:
             name, found = next(iter(blockers.items()))
             raise EnvironmentMissingError(
-                f"an undo would not be complete: {name}: {'; '.join(found)}"
-                + _more(blockers, " tables"),
+                f"an undo would not be complete: {name}: {'; '.join(found)}" + _more(blockers),
                 hint="Raise the table's retention properties; no undo restores an identity column.",
             )
         return "replaced data is kept for at least a week"
@@ -325,8 +324,8 @@ def _few(found: Sequence[object]) -> str:
     )
 
 
-def _more(found: Any, what: str = "") -> str:
-    return f" and {len(found) - 1} more{what}" if len(found) > 1 else ""
+def _more(found: Any) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
 def _check_java() -> str:

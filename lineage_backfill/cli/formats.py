@@ -57,7 +57,9 @@ def plan_tree(
         lines.append(_branch(plan, job, lead, names, facts, runs[job.job], listing))
     if len(rows) > len(shown):
         lines.append(
-            Text(f"and {len(rows) - len(shown):,} more jobs; --all shows them", style="dim")
+            Text(
+                f"and {counted(len(rows) - len(shown), 'more job')}; --all shows them", style="dim"
+            )
         )
     brief = in_brief(plan, facts, names, listing)
     return Group(*apart([brief, Text("\n").join(lines), footer(plan, facts, names)]))
@@ -174,7 +176,7 @@ def _others(
     )
     parts = ["**Not run**", markdown_table("Job|Why", "-|-", cells)]
     if len(others) > len(shown):
-        parts.append(f"and {len(others) - len(shown):,} more reasons; `--all` lists them.")
+        parts.append(f"and {counted(len(others) - len(shown), 'more reason')}; `--all` lists them.")
     return parts
 
 

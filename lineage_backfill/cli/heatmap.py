@@ -52,7 +52,7 @@ def heatmap(
         return Text(sign, style), Text(names(job.job)), cells
 
     listed, more = map(row, jobs[:most]), len(jobs) - (most or len(jobs))
-    heading, rest = _heading(periods, cell), " jobs; --all shows them"
+    heading, rest = _heading(periods, cell), "; --all shows them"
     grid = table("", "", heading, rows=listed, more=more, rest=rest)
     return Group(grid, Text(), _legend(periods, shades, cell))
 

@@ -19,6 +19,7 @@ from lineage_backfill.planning.explain import Explanation
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Only, Request
 from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.text import counted
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
@@ -106,7 +107,8 @@ def _warn(snapshot: LineageSnapshot) -> None:
         terminal.say(f"lineage: {text}", style="yellow")
     if more > 0:
         terminal.say(
-            f"lineage: {more:,} more warnings; list them with: lineage-backfill lineage show"
+            f"lineage: {counted(more, 'more warning')}; list them with:"
+            " lineage-backfill lineage show"
         )
 
 

@@ -259,7 +259,7 @@ def _not_run(
         *headings,
         rows=(row(*one) for one in shown),
         more=len(others) - len(shown),
-        rest=" reasons; --all lists them",
+        rest="; --all lists them",
     )
 
 

@@ -261,7 +261,7 @@ def _rows(head: Text, document: Document) -> RenderableType:
     )
     hidden = sum(document[what]["count"] - len(document[what]["rows"]) for what in sides)
     if any(document[what]["rows"] for what in sides):
-        parts.append(table("", "Rows", rows=cells, more=hidden, rest=" rows"))
+        parts.append(table("", "Rows", rows=cells, more=hidden, rest=""))
     return Group(*apart(parts))
 
 

@@ -39,7 +39,8 @@ def read_parameters(given: Sequence[str]) -> dict[str, Any]:
 
 def _local(text: str, naive: datetime) -> datetime:
     zone = terminal.zone()
-    instants = [naive.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1)]
+    # In a gap, releases of Python disagree about which fold is the earlier one.
+    instants = sorted(naive.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1))
     if instants[0] != instants[1]:
         shown = (f"{one.astimezone(zone).isoformat(timespec='minutes')}" for one in instants)
         raise UsageError(

@@ -87,7 +87,8 @@ class RunSpecs:
                     wrong[run.job] = error
         if wrong:
             first = next(iter(wrong.values()))
-            more = f"; the same for {len(wrong) - 1:,} more jobs" if len(wrong) > 1 else ""
+            others = len(wrong) - 1
+            more = f"; the same for {others:,} more job{'s' * (others > 1)}" if others else ""
             raise DeclarationError(
                 f"{first.message}{more}; nothing was run",
                 hint=f"{first.hint} `lineage-backfill config check` lists all that is missing.",

@@ -464,7 +464,7 @@ def test_rows_before_and_after() -> None:
     assert "30 rows before, 1,030 after: 1,001 added, 1 removed, 2 changed (matched by id)" in text
     assert "+  id: 4  email: ***" in text
     assert f"~  id: 2  price: 20 → {UNKNOWN}" in text
-    assert "and 1,001 more rows" in text
+    assert "and 1,001 more" in text
     whole = {**ROWS, "row_key": [], "key_is_unique": False, "version_before": None}
     text = shown(rows_table(whole), 80)
     assert f"version {UNKNOWN} to 4" in text
