@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill import redaction
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import DeclarationError, LineageError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -144,6 +145,14 @@ def report(
             outputs[job, dataset] = _Output(job, dataset, calendar_of(dataset))
         return outputs[job, dataset]
 
+    def written_by(run: str, dataset: DatasetRef) -> _Output:
+        job = planned[run].job
+        if (job, dataset) not in outputs:  # not planned, and perhaps not known
+            with suppress(DeclarationError, LineageError):
+                return output(job, dataset)
+            outputs[job, dataset] = _Output(job, dataset, Calendar())
+        return outputs[job, dataset]
+
     plans, attempts = list(plans), list(attempts)
     planned = {run.id: run for plan in plans for run in plan.runs or ()}
     for run in planned.values():
@@ -158,7 +167,7 @@ def report(
             written[run.id] = set(kept)
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
-    _add_written(attempts, written, lambda run, dataset: output(planned[run].job, dataset))
+    _add_written(attempts, written, written_by)
     _look_up([one for one in outputs.values() if one.untold], logs)
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
@@ -275,7 +284,7 @@ class _Output:
             try:
                 key = parse(self.calendar, tuple(within or [one["key"]]))
             except UsageError:
-                self.strange.append(one["key"])
+                self.strange.append(_box(one["key"]))
                 continue
             self.sets["touched"] |= key
             fingerprint = one.get("fingerprint")
@@ -300,7 +309,7 @@ class _Output:
             self.versions.append(written["version"])
 
     def _note_open(self, key: str | Mapping[str, str], **became: bool) -> None:
-        box = key if isinstance(key, str) else {name: [label] for name, label in key.items()}
+        box = _box(key)
         for what, holds in became.items():
             if holds:
                 self.open[what][json.dumps(box, sort_keys=True)] = box
@@ -332,6 +341,11 @@ class _Output:
     def _set(self, keys: PartitionSet, others: Collection[Any] = ()) -> Document:
         partitions = [*render(self.calendar, keys), *others]
         return {"count": len(keys) + len(others), "partitions": partitions}
+
+
+def _box(key: str | Mapping[str, str]) -> Any:
+    """Return a key as sets have it: one of several dimensions as a box."""
+    return key if isinstance(key, str) else {name: [label] for name, label in key.items()}
 
 
 def _missing_inputs(

@@ -636,6 +636,28 @@ def test_a_run_that_fails_without_a_result_has_rewritten_an_unknown_number(shop:
     assert row.split()[2:5] == ["3", UNKNOWN, UNKNOWN]
 
 
+@pytest.mark.parametrize("key", ["2024-01-02", "*", '{"day": "2024-01-02"}'])
+def test_a_table_that_no_run_was_to_write_is_unexpected_and_fails_nothing(
+    shop: Shop, key: str
+) -> None:
+    key = json.loads(key) if key.startswith("{") else key
+    more = {"dataset": {"namespace": "shop", "name": "audit"}, "version": 1}
+    more |= {"partitions": [{"key": key, "rows_before": 0, "rows": 7, "emptied": False}]}
+    program = PROGRAM.replace("result = {", f"outputs.append({more!r})\nresult = {{", 1)
+    (shop.folder / "program.py").write_text(program)
+    shop("run", *FIX, "--yes")
+    report = shop.document("report", schema="report")
+    assert report["touched_is_planned"] is False
+    found = {(one["job"]["name"], one["dataset"]["name"]): one for one in report["outputs"]}
+    assert found["clean", "clean"]["exact"] is True
+    audit = found["clean", "audit"]
+    assert (audit["exact"], audit["planned"]["count"]) == (False, 0)
+    named = key if isinstance(key, str) else {"day": [key["day"]]}
+    assert audit["unexpected"] == {"count": 1, "partitions": [named]}
+    assert "audit" in shop("report").stdout
+    assert "audit" in shop("report", "--markdown").stdout
+
+
 def test_a_plan_and_a_backfill_are_of_one_target(shop: Shop) -> None:
     shop.declare("[target.prod.limits]\nmax_runs = 50\n[target.test.limits]\nmax_runs = 40\n")
     assert "Target     prod" in shop("impact", *FIX, "--target", "prod").stdout
