@@ -25,7 +25,7 @@ from lineage_backfill.sources.marquez.api import (
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 from lineage_backfill.sources.marquez.lists import Lists
-from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
+from lineage_backfill.sources.marquez.unshown import declared, ends_of, fold_unshown
 from lineage_backfill.sources.web import AGAIN
 
 #: Names that Marquez itself adds to the arguments of a run, from its facets.
@@ -162,10 +162,10 @@ class MarquezMetadata:
                 f" and its page cannot be read: {error}",
                 hint="Repair it in Marquez, or delete the job there.",
             ) from error
+        self._confirm(stored, page)
         # As old as the job itself, so that runs in the history count as later.
         declared = {side: listed(page, side) for side in ("inputs", "outputs")}
-        named = {(one["namespace"], one["name"]) for side in declared.values() for one in side}
-        if self._history.ignore and failed.issuperset(named):
+        if self._history.ignore and failed.issuperset(set[Name]().union(*ends_of(page))):
             return  # the page shows datasets of a run that is left out
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
 
@@ -222,6 +222,8 @@ class MarquezMetadata:
             ) from error
         item = {"namespace": name[0], "name": page["name"], "facets": _tagged(page)}
         told, failed = self._fold_runs(name, item)
+        if not told:
+            self._confirm(name, page)
         inputs, outputs = (list(listed(page, side)) for side in ("inputs", "outputs"))
         around: list[Name] = []
         # The page has everything that `/lineage` shows, which takes seconds on a large server.
@@ -243,6 +245,11 @@ class MarquezMetadata:
             self._known([*other["inputs"], *other["outputs"]])
             self._builder.add(other)
         return around
+
+    def _confirm(self, name: Name, page: Any) -> None:
+        """Raise LineageError if a job's page, all that is known of it, is not the same again."""
+        if ends_of(self._api.get(job_path(name))) != ends_of(page):
+            raise LineageError(f"{JobRef(*name)}: its page differs each time", hint=AGAIN)
 
     def _fold_runs(
         self, name: Name, item: dict[str, Any], *, newest: bool = False

@@ -71,13 +71,13 @@ def declared(
     These are its versions without a run. Marquez dates them to the creation of the job; the one on
     its page is later than all runs that have ended.
     """
-    shown = _named(page)
+    shown = ends_of(page)
     if shown == builder.named_by(ref):
         return
     ended = builder.completed_at(ref)
     for row in api.pages(f"{job_path(stored)}/versions", "versions"):
         if row.get("latestRun") is None:
-            reads, writes = named = _named(row)
+            reads, writes = named = ends_of(row)
             last = ended if named == shown else None
             yield {
                 "eventTime": (last + _LATER).isoformat() if last else row["createdAt"],
@@ -87,7 +87,7 @@ def declared(
             }
 
 
-def _named(row: Any) -> Edges:
+def ends_of(row: Any) -> Edges:
     """Return the inputs and outputs of a job by its own page, or by one of its versions."""
     reads, writes = (
         {(item["namespace"], item["name"]) for item in listed(row, side)}

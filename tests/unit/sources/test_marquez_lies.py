@@ -333,6 +333,24 @@ def test_events_counted_in_all_are_missed_if_a_part_counts_none() -> None:
         read(made, view="events")
 
 
+@pytest.mark.parametrize("view", ["both", "graph"])
+def test_a_page_that_alone_tells_of_a_job_is_not_believed_from_two_answers(view: View) -> None:
+    made = server()
+    left = count()
+
+    def without_inputs(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path != "namespaces/n/jobs/told1" or next(left) > 1:
+            return None
+        made.before_answer = lambda *_: None
+        status, body = made.answer(path, query)
+        made.before_answer = without_inputs
+        return status, body | {"inputs": []}
+
+    made.before_answer = without_inputs
+    with pytest.raises(LineageError, match="differs each time"):
+        read(made, view=view)
+
+
 def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
     made = FakeMarquez([event(n) for n in range(3)])
 
