@@ -61,7 +61,7 @@ _KEY: Final = re.compile(
     rf"[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_WORD}(?:[-_.:]{_WORD})*", re.ASCII
 )
 #: Versions rather than keys, unless there is other evidence.
-_VERSION: Final = re.compile(r"[vV]\d{1,3}(?:[-_.:]\d{1,3})*", re.ASCII)
+_VERSION: Final = re.compile(r"[vV]\d{1,3}(?:[-_.:]\d{1,3})*|\d{1,3}(?:\.\d{1,3})+", re.ASCII)
 #: Least number of such names in older runs of a job that its last run does not have: a name with
 #: as many digits as a date is not a version.
 _LEAST_FORMER, _LONG = 2, 6
@@ -157,7 +157,9 @@ def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> 
     for job in snapshot.jobs.values():
         for former in (job.former_reads, job.former_writes):
             for shape, found in _by_shape(known.intersection(former)).items():
-                if len(found) >= _LEAST_FORMER or sum(map(str.isdecimal, found[0].name)) >= _LONG:
+                is_long = sum(map(str.isdecimal, found[0].name)) >= _LONG
+                # A short key alone, such as t1, would match any name.
+                if is_long or (len(found) >= _LEAST_FORMER and shape[1] != "\0"):
                     shapes.add(shape)
     for shape, members in sorted(_by_shape(names).items()) if shapes else ():
         if shape not in shapes or len(members) < _LEAST or _are_versions(members):

@@ -144,6 +144,8 @@ def test_what_differs_from_run_to_run_is_a_family_whatever_it_looks_like(
         ("o_v1 o_v2 o_v3", "o_v4"),
         ("s3.o_V9/part-1 s3.o_V10/part-1", "s3.o_V11/part-1"),
         ("o_v1.9 o_v1.10", "o_v2.0"),
+        ("lib-1.9.0 lib-1.10.0", "lib-2.0.0"),
+        ("t1 t2", "t3"),
         ("orders", "clients"),
         ("o_20240601143000", "customers"),
     ],
