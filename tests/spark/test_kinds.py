@@ -94,7 +94,7 @@ def test_a_text_of_a_fixed_length_is_no_key(
     spark.sql(f"INSERT INTO {name} VALUES ('a', 1)")
     frame = spark.createDataFrame([("a", 2)], "day STRING, n INT")
     with pytest.raises(
-        TableError, match=r"'day' is of type char\(3\), whose values have more than one text form"
+        TableError, match=r"'day' is of type char\(3\), whose values have more than one text"
     ):
         made.write(frame, ["a"])
     assert made.rows() == [("a  ", 1)]
@@ -138,7 +138,7 @@ def test_an_input_may_be_partitioned_by_anything_if_it_is_read_whole(
         keyed = replace(
             whole, columns=("part",), partitions=(Partition(key="a", values={"part": "a"}),)
         )
-        with pytest.raises(TableError, match="whose values have more than one text form"):
+        with pytest.raises(TableError, match="whose values have more than one text"):
             Inputs(spark, (keyed,), tables).read("t")
 
 

@@ -98,7 +98,7 @@ def test_whoever_cannot_take_a_wrong_commit_back_says_that_it_stands(
     steps = Steps()
     for step in ("taking back", "taken back"):
         steps.actions[str(path), step] = lambda: templates.add_foreign(path)
-    with steps.watched(), pytest.raises(VerificationError, match="could not be taken") as raised:
+    with steps.watched(), pytest.raises(VerificationError, match="could not be reverted") as raised:
         steps.write(spark, path, "undo", 1)
     check_stands(spark, path, raised.value, ours=4)
 
