@@ -34,6 +34,7 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
+from lineage_backfill.project.matching import is_glob
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.run_rules import Failure, RunRules, RunWindow, read_length
 from lineage_backfill.project.table import Table, near_misses
@@ -128,7 +129,7 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
     with table.placed():
         declaration = DatasetDeclaration(
             name=name or "",
-            namespace=table.text("namespace"),
+            namespace=_namespace(table, name or ""),
             calendar=calendar,
             dimensions=dimensions,
             pattern=pattern,
@@ -142,6 +143,17 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
         )
         table.done()
         return completed(declaration)
+
+
+def _namespace(table: Table, name: str) -> str | None:
+    """Read the namespace of a name; refuse a pattern beside one name, which matches nothing."""
+    namespace = table.text("namespace")
+    if namespace is not None and "*" in namespace and not is_glob(name):
+        raise DeclarationError(
+            f"{table.place}: `namespace` {namespace!r} is a pattern, and the name beside it is not",
+            hint="Name one namespace, or write the name as a pattern as well.",
+        )
+    return namespace
 
 
 def _columns(table: Table) -> Mapping[str, str | None]:
@@ -222,7 +234,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
     with table.placed():
         declaration = JobDeclaration(
             name=name,
-            namespace=table.text("namespace"),
+            namespace=_namespace(table, name),
             calendar=calendar,
             dimensions=dimensions,
             engine=engine,
@@ -336,7 +348,8 @@ def _batch(table: Table) -> Any:
 
 def read_edge(table: Table) -> ReadDeclaration:
     """Read how a job reads an input."""
-    dataset, namespace = table.need("dataset"), table.text("namespace")
+    dataset = table.need("dataset")
+    namespace = _namespace(table, dataset)
     settings = _mapping(table)
     dimensions = {}
     for name, values in table.mapping("dimensions").items():
@@ -389,7 +402,8 @@ def _static_map(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def _write(table: Table) -> WriteDeclaration:
-    dataset, namespace, policy = table.need("dataset"), table.text("namespace"), write_policy(table)
+    dataset = table.need("dataset")
+    namespace, policy = _namespace(table, dataset), write_policy(table)
     table.done()
     return WriteDeclaration.of(dataset, namespace, policy)
 
