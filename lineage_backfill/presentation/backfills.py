@@ -163,6 +163,10 @@ def verdict(document: Document) -> str:
                 )
             return "Rewritten partitions are unknown: jobs succeeded without a result file."
         case True:
+            if any(one["cut_off"]["count"] for one in document["outputs"]):
+                return (
+                    "Every planned partition was rewritten or not needed; no other was rewritten."
+                )
             return "Every planned partition was rewritten, and no other."
     return "The rewritten partitions differ from those planned."
 

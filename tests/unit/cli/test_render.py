@@ -38,7 +38,7 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.explain import Explanation, Hop, explain
 from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.presentation.backfills import names_in, outcome, outputs
+from lineage_backfill.presentation.backfills import names_in, outcome, outputs, verdict
 from lineage_backfill.presentation.names import Names, keys_in_words
 from lineage_backfill.presentation.plans import GroupBy, PlanFacts, decisions, summary, tree
 from lineage_backfill.presentation.text import UNKNOWN
@@ -273,6 +273,11 @@ def rewritten(*changed: int, exact: bool | None = True, **more: Any) -> dict[str
     state = BackfillState.SUCCEEDED
     document = {"state": state, "touched_is_planned": exact, "outputs": outputs, "undo_of": None}
     return {**document, **more}
+
+
+def test_what_was_not_needed_is_not_called_rewritten() -> None:
+    assert verdict(rewritten(1, 1)) == "Every planned partition was rewritten, and no other."
+    assert "rewritten or not needed; no other" in verdict(rewritten(1, -1))
 
 
 DONE = ended(BackfillState.SUCCEEDED, succeeded=2)
