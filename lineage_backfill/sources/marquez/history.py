@@ -58,7 +58,7 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: Version of the cache: increase it when its contents, or the folding of events, change.
-_VERSION = 15
+_VERSION = 16
 #: At most this many events are read again to check that they are unchanged.
 _COMPARED = 8_000
 #: The number of parts in which windows are counted.
@@ -120,6 +120,8 @@ class EventHistory:
         self.born = ""
         self._oldest = ""  # the time of the oldest event
         self._last: list[int] = []  # the hashes of those after the last window
+        #: Identifies what was read from the beginning: a continued history keeps it.
+        self.origin = 0
         self._total = 0  # the number of all events when reading began
         self._unsaved = 0
 
@@ -144,6 +146,8 @@ class EventHistory:
                 history.born = born
                 history._read_on(api)
                 history._repair(api)  # events removed during the read were valid a moment ago
+                hashes = (*(window.hashes for window in history._windows), history._last)
+                history.origin = crc32(array("I", sorted(chain.from_iterable(hashes))).tobytes())
             history._check_total(api)
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
@@ -344,6 +348,7 @@ class EventHistory:
             "format": _FORMAT,
             "version": _VERSION,
             "born": self.born,
+            "origin": self.origin,
             "ignore": sorted(self.ignore),
             "oldest": self._oldest,
             "last": self._last,
@@ -369,7 +374,7 @@ class EventHistory:
             history.builder = state.load(records)
             for _ in records:  # to the end, which proves that the file is complete
                 return None
-            history.born = header["born"]
+            history.born, history.origin = header["born"], header["origin"]
             history.ignore = frozenset(header["ignore"])
             history._oldest, history._last = header["oldest"], header["last"]
             history._windows = [

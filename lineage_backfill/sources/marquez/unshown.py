@@ -28,7 +28,7 @@ from lineage_backfill.sources.marquez.history import EventHistory
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 
 _FORMAT = "lineage-backfill events that Marquez does not show"
-_VERSION = 1
+_VERSION = 2
 _LATER = timedelta(microseconds=1)
 
 
@@ -42,13 +42,13 @@ def fold_unshown(
     """Fold in the content of these events; `jobs` maps Marquez's job names to ours.
 
     Every job and dataset is read; the file `cache` keeps the answers until the server's count
-    changes.
+    changes, or its history is read from the beginning and is another one.
     """
     number, since = history.unshown
     if not number:
         return
     header = {"format": _FORMAT, "version": _VERSION, "oldest": history.oldest, "number": number}
-    header["born"] = history.born
+    header |= {"born": history.born, "origin": history.origin}
     events = _load(cache, header) if cache else None
     if events is None:
         noted = len(api.warnings)

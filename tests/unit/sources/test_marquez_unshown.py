@@ -106,6 +106,14 @@ def test_answers_are_kept_until_there_are_more_such_events(
     assert len(versions(server)) > len(asked)
 
 
+def test_answers_of_another_history_with_as_many_such_events_are_not_used(tmp_path: Path) -> None:
+    runs = [event(n) for n in range(5)]
+    read(FakeMarquez([*runs, owned(9, "d1", "us")]), cache=tmp_path)
+    runs[3] = event(3, inputs=[dataset("new")])
+    later = read(FakeMarquez([*runs, owned(9, "d2", "them")]), cache=tmp_path)
+    assert (owners(later, "d1"), owners(later, "d2")) == ((), ("them",))
+
+
 def test_a_damaged_file_of_answers_is_asked_for_again(tmp_path: Path) -> None:
     server = FakeMarquez([event(1), owned(9, "d1", "us")])
     read(server, cache=tmp_path)
