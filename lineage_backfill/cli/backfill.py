@@ -99,8 +99,8 @@ def carry_out(
     console = terminal.talk() if how.yes else terminal.err()
     show(plan, console, workspace=workspace, takes=takes, listing=listing)
     if not plan.totals["runs"]:
-        undecided = (job for job in plan.jobs if job.status == "blocked")
-        stuck = any(how.strict or not job.reason.get("by_choice") for job in undecided)
+        left = (job for job in plan.jobs if job.status in ("blocked", "left_stale"))
+        stuck = any(how.strict or not job.reason.get("by_choice") for job in left)
         raise typer.Exit(_NOT_ALL if stuck else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}
     for dataset, found in Planning(workspace).undo_blockers(written).items():

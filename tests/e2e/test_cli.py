@@ -864,6 +864,14 @@ def test_what_is_left_out_on_purpose_is_no_failure(shop: Shop, left_out: tuple[s
     shop("run", *FIX, *left_out, "--yes", "--strict", code=3)
 
 
+def test_a_request_that_leaves_every_job_out_is_as_strict(shop: Shop) -> None:
+    everything = ("--exclude", "clean")  # and what reads it is left stale
+    shop("run", *FIX, *everything, "--yes")
+    shop("run", *FIX, *everything, "--yes", "--strict", code=3)
+    shop("run", *FIX, "--select", "far", "--yes", "--strict", code=3)
+    assert shop.journal() == []
+
+
 def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
     shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
     shop("run", *FIX, "--exclude", "mystery", "--yes")
