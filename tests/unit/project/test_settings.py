@@ -265,9 +265,9 @@ def test_a_wrong_file_is_refused_with_its_place_and_the_next_step(
     ("text", "message"),
     [
         ("[[dataset]]\nname='a'\n[[dataset]]\nname='a'", "`a` is declared twice"),
-        ("[[dataset]]\nname='a'\nnamespace='*'", "`namespace` '*' is a pattern"),
-        ("[[dataset]]\npattern='a_{d:%Y%m%d}'\nnamespace='n*'", "`namespace` 'n*' is a pattern"),
-        ("[[job]]\nname='a'\nnamespace='*'", "`namespace` '*' is a pattern"),
+        ("[[dataset]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
+        ("[[dataset]]\npattern='a_{d:%Y%m%d}'\nnamespace='n*'", "`namespace` .* is a pattern"),
+        ("[[job]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
         ("[[job]]\nname='a'\n[[job.reads]]\ndataset='b'\nnamespace='*'", "is a pattern"),
         ("[[job]]\nname='a'\n[[job.writes]]\ndataset='b'\nnamespace='*'", "is a pattern"),
         ("[[job]]\nname='j'\nengine='clutser'\n[engines.cluster]", "engine `clutser`"),
