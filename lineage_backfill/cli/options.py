@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 from lineage_backfill.cli.values import read_duration
+from lineage_backfill.errors import UsageError
 from lineage_backfill.planning.request import Only
 from lineage_backfill.presentation.plans import GroupBy
 from lineage_backfill.project import Project
@@ -254,7 +255,13 @@ class WaitOptions:
     @property
     def limit(self) -> timedelta | None:
         """How long to wait; None without limit. Raises UsageError."""
-        return read_duration(self.timeout)
+        found = read_duration(self.timeout)
+        if found is not None and not found:
+            raise UsageError(
+                f"--timeout is {self.timeout!r}, but must be more than 0",
+                hint="Leave it out to wait without a limit.",
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

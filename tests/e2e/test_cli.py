@@ -864,6 +864,14 @@ def test_what_is_left_out_on_purpose_is_no_failure(shop: Shop, left_out: tuple[s
     shop("run", *FIX, *left_out, "--yes", "--strict", code=3)
 
 
+def test_a_time_of_nothing_is_no_lack_of_a_limit(shop: Shop) -> None:
+    shop("run", *FIX, "--yes")
+    verbs = (("run", *FIX, "--yes"), ("resume",), ("retry",), ("undo", "--yes"), ("watch",))
+    for verb in verbs:
+        assert "more than 0" in shop(*verb, "--timeout", "0s", code=64).stderr
+    assert shop.started() == ["clean", "daily"]
+
+
 def test_a_request_that_leaves_every_job_out_is_as_strict(shop: Shop) -> None:
     everything = ("--exclude", "clean")  # and what reads it is left stale
     shop("run", *FIX, *everything, "--yes")
