@@ -931,7 +931,7 @@ class AirflowSuite:
             desk.submit(engine, secret)
         told = desk.spec("one.build", hour, parameters={"rate": "2"})
         assert desk.wait(engine, desk.submit(engine, told)) is AttemptState.SUCCEEDED
-        with pytest.raises(EngineError, match="gives no parameters"):
+        with pytest.raises(EngineError, match="passes no parameters"):
             desk.submit(engine, desk.spec("one.build", hour, parameters={"rate": "3"}))
         (line,) = place.started("one.build", hour)
         assert line["conf"]["lineage_backfill"]["spec"]["parameters"] == {"rate": "2"}

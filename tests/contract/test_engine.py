@@ -111,7 +111,7 @@ def test_an_engine_that_lacks_a_member_of_the_port_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lineage_backfill.engines.ENGINES", {"half": f"{__name__}:HalfEngine"})
-    with pytest.raises(ConfigError, match="HalfEngine of engine kind 'half' lacks members"):
+    with pytest.raises(ConfigError, match="HalfEngine of engine kind 'half' does not have all"):
         create_engine("half", {}, project=tmp_path, state_dir=tmp_path)
 
 

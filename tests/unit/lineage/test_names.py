@@ -66,7 +66,7 @@ def test_an_unknown_name_comes_with_near_misses(text: str, near: str) -> None:
 
 
 def test_without_a_near_miss_the_hint_says_where_to_look() -> None:
-    assert "7 datasets" in unknown("zzzzzz", KNOWN, kind="dataset").hint
+    assert "lists all names" in unknown("zzzzzz", KNOWN, kind="dataset").hint
     assert "where it is read from" in unknown("x", list[JobRef](), kind="job").hint
 
 

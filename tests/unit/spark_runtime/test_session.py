@@ -65,7 +65,7 @@ def test_without_a_setting_the_cache_folder_is_meant(
 def test_no_java_is_said(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_runtime.session._running", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissingError, match="no Java found by JAVA_HOME") as raised:
+    with pytest.raises(JavaMissingError, match="no Java found in JAVA_HOME") as raised:
         get_session()
     assert "JDK 17" in raised.value.hint
 
