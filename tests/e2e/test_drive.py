@@ -121,7 +121,7 @@ def test_a_drive_goes_on_with_what_a_foreground_run_has_left(
     if number == signal.SIGTERM:
         assert running.returncode == 130
         assert "those under way continue" in said
-        assert "A drive resumes it" in said
+        assert "`drive` service resumes it" in said
     shop.go()
     shop("watch")
     assert shop.started() == ["clean", "daily"]

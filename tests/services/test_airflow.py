@@ -174,7 +174,7 @@ class TestAirflow(AirflowSuite):
             until(lambda: place.ask("GET", "/dags/broken")["has_import_errors"])
             with pytest.raises(EngineError, match="DAG broken cannot be imported") as refused:
                 desk.engine().live(JobRef("n", "broken.build"))
-            assert refused.value.hint == "See Airflow's import errors."
+            assert refused.value.hint == "Check Airflow's import errors."
         finally:
             file.unlink(missing_ok=True)
 

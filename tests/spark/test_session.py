@@ -80,7 +80,7 @@ def test_an_unset_zone_of_a_machine_in_new_york_is_refused_and_left_as_it_is(
     )
     assert done.returncode == 0, done.stderr
     said, is_as_before, is_own = json.loads(done.stdout.splitlines()[-1])
-    assert "spark.sql.session.timeZone = America/New_York, a safe write needs UTC" in said
+    assert "spark.sql.session.timeZone = America/New_York, but a safe write needs UTC" in said
     assert 'spark.conf.set("spark.sql.session.timeZone", "UTC")' in said
     assert is_as_before
     assert is_own

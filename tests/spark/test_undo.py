@@ -118,7 +118,7 @@ def test_an_undo_that_does_not_bring_all_rows_back_says_so(
         patched.setattr("spark_runtime.delta.replace", losing)
         losses = [twice_wrong, True]
         kind = VerificationError if twice_wrong else UndoRefusedError
-        with pytest.raises(kind, match="the rows of before in day=d1, day=d2") as raised:
+        with pytest.raises(kind, match="the previous rows of day=d1, day=d2") as raised:
             undo_runs(spark, tokens=["t-1", "t-2"], location=delta.path)
     assert getattr(raised.value, "stands", False) is twice_wrong
     assert (delta.rows() == before) is not twice_wrong
