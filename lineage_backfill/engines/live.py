@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lineage_backfill.engines import arguments
-from lineage_backfill.errors import (
-    BackfillError,
-    ConfigError,
-    ServiceUnreachableError,
-    UnfitRunError,
-)
+from lineage_backfill.errors import ConfigError, UnfitRunError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import KeySet
 
@@ -39,10 +34,7 @@ class LiveCommand:
         self._folder = folder
 
     def __call__(self, job: JobRef) -> KeySet:
-        """Return the run keys of the job that are under way.
-
-        Raises ServiceUnreachableError if the program fails, UnfitRunError if it prints no keys.
-        """
+        """Return the run keys of the job that are under way; raises UnfitRunError."""
         argv = arguments.filled(self._argv, {"job": job.name, "namespace": job.namespace})
         try:
             answer = subprocess.run(
@@ -55,12 +47,9 @@ class LiveCommand:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise self._error(
-                f"cannot be asked: {error}", "", kind=ServiceUnreachableError
-            ) from error
+            raise self._error(f"cannot be asked: {error}", "") from error
         if answer.returncode:
-            ended = f"ended with exit code {answer.returncode}"
-            raise self._error(ended, answer.stderr, kind=ServiceUnreachableError)
+            raise self._error(f"ended with exit code {answer.returncode}", answer.stderr)
         try:
             keys = json.loads(answer.stdout)
         except ValueError as error:
@@ -69,10 +58,8 @@ class LiveCommand:
             raise self._error("printed JSON that is not an array of keys", answer.stdout)
         return tuple(keys)
 
-    def _error(
-        self, what: str, said: str, *, kind: type[BackfillError] = UnfitRunError
-    ) -> BackfillError:
-        return kind(
+    def _error(self, what: str, said: str) -> UnfitRunError:
+        return UnfitRunError(
             f"cannot determine which keys others run: `live` of engine {self._engine!r} {what}",
             hint="Fix it, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
             lines=tuple(said.strip().splitlines()[-5:]),

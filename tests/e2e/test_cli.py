@@ -799,7 +799,7 @@ def test_a_run_that_its_engine_refuses_before_it_begins_leaves_no_backfill(shop:
     done = shop.document("status", schema="status")["id"]
     toml = shop.folder / "lineage-backfill.toml"
     toml.write_text(toml.read_text().replace("[engines.here]", '[engines.here]\nlive = ["false"]'))
-    refused = shop("run", *FIX, "--yes", code=1)
+    refused = shop("run", *FIX, "--yes", code=64)
     assert "`live` of engine 'here' ended with exit code 1" in refused.stderr
     assert shop.started() == ["clean", "daily"]
     assert shop.document("status", schema="status")["id"] == done
@@ -840,7 +840,7 @@ def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> 
     assert "clean 2024-01-02T01 is being run by others, according to engine 'here'" in refused
     assert shop.journal() == []
     under_way.unlink()
-    assert "`live` of engine 'here' ended with exit code 1" in shop("resume", code=1).stderr
+    assert "`live` of engine 'here' ended with exit code 1" in shop("resume", code=64).stderr
     under_way.write_text("[]")
     assert shop.document("resume", schema="status")["state"] == "succeeded"
 

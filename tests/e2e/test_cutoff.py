@@ -127,7 +127,7 @@ def test_an_input_repaired_by_a_backfill_that_was_cancelled_before_its_reader(
     assert shop.ran() == ["clean", "daily"]
 
     said = shop(*run).stderr
-    assert "skipped daily: 1 run, as its inputs are unchanged since its last run" in said
+    assert "skipped daily: 1 run, because its inputs are unchanged since its last run" in said
     assert shop.ran() == ["clean"]
     status = shop.document("status", schema="status")
     assert [run["state"] for run in status["runs"]] == ["succeeded", "skipped"]

@@ -158,11 +158,11 @@ def test_a_program_tells_the_keys_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "said", "code"),
     [
-        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1", 7),
+        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1", 64),
         (program("print('2024-03-05')"), "printed output that is not JSON", 64),
         (program("print(1)"), "printed JSON that is not an array of keys", 64),
         (program(""), "printed output that is not JSON", 64),
-        (["/nowhere/at/all"], "cannot be asked", 7),
+        (["/nowhere/at/all"], "cannot be asked", 64),
     ],
 )
 def test_a_program_that_does_not_tell_is_an_error(
