@@ -316,7 +316,7 @@ def _lines(path: Place) -> list[str]:
     except OSError as error:
         raise TableError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint="Give this program the right to read it, and look at what it is.",
+            hint="Grant read access to it, and check what it is.",
         ) from error
     return [line for line in text.split("\n") if line.strip()]
 

@@ -90,12 +90,12 @@ class Missing:
                 yield str(run_keys[number].key), places
 
 
-def _ranges(needed: Sequence[Key], some: Iterable[Key], along: str) -> Iterator[Key]:
+def _ranges(needed: Sequence[Key], found: Iterable[Key], along: str) -> Iterator[Key]:
     """Yield some of the needed keys as ranges in their time dimension."""
     labels = list(dict.fromkeys(_time(key, along) for key in needed))
     position = {label: place for place, label in enumerate(labels)}
     rows: dict[Key, list[int]] = {}
-    for key in some:
+    for key in found:
         row = ProductKey({**key, along: ""}) if isinstance(key, ProductKey) else ""
         rows.setdefault(row, []).append(position[_time(key, along)])
     for row, places in rows.items():

@@ -66,11 +66,22 @@ class Place:
             line for line in self.journal() if line["task"] == task and line["start"] == str(start)
         ]
 
+    def token(self, account: str) -> str:
+        """Log in."""
+        login = {"username": account, "password": account}
+        answer = requests.post(f"{self.url}/auth/token", json=login, timeout=60)
+        return str(answer.json()["access_token"])
+
+    def script(self, folder: Path, *keys: str) -> tuple[str, dict[str, str]]:
+        """Return the script of what a change of keys of `raw` needs, and its environment."""
+        tool = [sys.executable, "-m", "lineage_backfill", "impact", "raw", "--format", "airflow"]
+        asked = [*tool, "--partitions", ",".join(keys)]
+        script = subprocess.check_output(asked, cwd=folder, text=True)
+        return script, {**os.environ, "AIRFLOW_URL": self.url, "AIRFLOW_TOKEN": self.token("op")}
+
     def ask(self, method: str, path: str, body: Any = None, account: str = "admin") -> Any:
         """Do what a person does in Airflow."""
-        login = {"username": account, "password": account}
-        token = requests.post(f"{self.url}/auth/token", json=login, timeout=60).json()
-        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        headers = {"Authorization": f"Bearer {self.token(account)}"}
         answer = requests.request(
             method, f"{self.url}/api/v2{path}", json=body, headers=headers, timeout=60
         )
@@ -891,16 +902,11 @@ class AirflowSuite:
         (tmp_path / "lineage-backfill.toml").write_text(
             PROJECT.format(url="http://127.0.0.1:9", dag="one", task="build")  # it is not asked
         )
-        keys = ",".join(f"{one:%Y-%m-%dT%H}" for one in hours)
-        tool = [sys.executable, "-m", "lineage_backfill", "impact", "raw", "--partitions", keys]
-        script = subprocess.check_output([*tool, "--format", "airflow"], cwd=tmp_path, text=True)
-        login = {"username": "op", "password": "op"}
-        token = requests.post(f"{place.url}/auth/token", json=login, timeout=60).json()
-        env = {"AIRFLOW_URL": place.url, "AIRFLOW_TOKEN": token["access_token"]}
+        script, env = place.script(tmp_path, *(f"{one:%Y-%m-%dT%H}" for one in hours))
         run = ["bash", "-c", script]
-        told = subprocess.check_output(run, env={**os.environ, **env}, text=True, timeout=120)
+        told = subprocess.check_output(run, env=env, text=True, timeout=120)
         assert f'clear ["build"] in run {theirs} of DAG one' in told
-        again = subprocess.check_output(run, env={**os.environ, **env}, text=True, timeout=120)
+        again = subprocess.check_output(run, env=env, text=True, timeout=120)
         assert again.count("done before") == len(hours)
         tries = [[line["try"] for line in place.started("one.build", one)] for one in hours]
         assert tries == [[1, 2], [1]]
@@ -908,7 +914,7 @@ class AirflowSuite:
         script = script.replace("lb__", "lb__x")  # a later plan
         failed = subprocess.run(
             ["bash", "-c", script],
-            env={**os.environ, **env},
+            env=env,
             capture_output=True,
             text=True,
             timeout=120,

@@ -42,7 +42,7 @@ def _local(text: str, naive: datetime) -> datetime:
     # In a gap, releases of Python disagree about which fold is the earlier one.
     instants = sorted(naive.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1))
     if instants[0] != instants[1]:
-        shown = (f"{one.astimezone(zone).isoformat(timespec='minutes')}" for one in instants)
+        shown = (one.astimezone(zone).isoformat(timespec="minutes") for one in instants)
         raise UsageError(
             f"the clocks change at {text!r}: it is not one time",
             hint=f"Write it as {' or '.join(shown)}.",

@@ -21,6 +21,10 @@ import datetime, json, sys
 from urllib.parse import quote
 what, *texts = sys.argv[1:]
 answer = json.loads(sys.stdin.read() or "null")
+def update(states):  # a request that sets tasks to these states; nothing if there are none
+    marks = [{"task_id": task, "new_state": state} for task, state in states.items()]
+    actions = [{"action": "update", "entities": marks, "action_on_non_existence": "skip"}]
+    return json.dumps({"actions": actions}) if marks else ""
 if what == "path":  # a name as a segment of a path
     print(quote(texts[0], safe=""))
 elif what == "run":  # the run of a partition key, else the only one
@@ -34,19 +38,14 @@ elif what == "marks":  # the other tasks of the DAG: those above as success, the
         found = {task for task in below if name in below[task]} - above
         above |= found
         todo += found
-    marks = [{"task_id": task, "new_state": "success" if task in above else "skipped"}
-             for task in below if task not in wanted]
-    update = {"action": "update", "entities": marks, "action_on_non_existence": "skip"}
-    print(json.dumps({"actions": [update]}) if marks else "")
+    print(update({t: "success" if t in above else "skipped" for t in below if t not in wanted}))
 elif what == "above":  # the other tasks that the wanted ones wait for directly
     wanted = set(json.loads(texts[0]))
     print(json.dumps([t["task_id"] for t in answer["tasks"]
                       if t["task_id"] not in wanted and not wanted.isdisjoint(t["downstream_task_ids"])]))
 elif what == "held":  # of these, the ones that no try has run: as success, so that later tasks run
     held = {t["task_id"] for t in answer["task_instances"] if t["state"] == "skipped" and not t["try_number"]}
-    marks = [{"task_id": task, "new_state": "success"} for task in sorted(held.intersection(json.loads(texts[0])))]
-    update = {"action": "update", "entities": marks, "action_on_non_existence": "skip"}
-    print(json.dumps({"actions": [update]}) if marks else "")
+    print(update(dict.fromkeys(sorted(held.intersection(json.loads(texts[0]))), "success")))
 elif what == "tasks":  # those that a clear would run: the wanted ones, with setups and teardowns
     print(json.dumps(sorted({one["task_id"] for one in answer["task_instances"]})))
 elif what == "body":  # a new run; one with other tasks waits until they are marked

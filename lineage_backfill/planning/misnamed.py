@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from lineage_backfill.errors import UnknownNameError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -14,9 +14,8 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
 from lineage_backfill.project.matching import is_glob, names
-from lineage_backfill.project.slips import differ_in_digits, is_one_slip, is_slip
+from lineage_backfill.project.slips import Slips, differ_in_digits, is_slip
 
-R = TypeVar("R", DatasetRef, JobRef)
 Word = Literal["reads", "writes"]
 Declared = tuple[JobDeclaration, Word, DatasetRef]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
@@ -66,7 +65,7 @@ def misnamed(
     known, unknown = _sorted_out(edges, snapshot, list(_declared(edges, declarations)))
     if not unknown:
         return ()
-    index = _index(known, {len(target.name) for _, _, target in unknown})
+    slips = Slips(known, (target.name for _, _, target in unknown), lambda ref: ref.name)
     nodes: dict[str, list[JobNode]] = {}
     for node in snapshot.jobs.values():
         nodes.setdefault(node.ref.name, []).append(node)
@@ -75,7 +74,7 @@ def misnamed(
         own = _undeclared(nodes.get(job.name, ()), job, word, declarations.namespace)
         alike = [name for name in sorted(own) if _is_qualified(target.name, name)]
         alike = alike or get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
-        refs = [own[name] for name in alike] or _near(target.name, index)
+        refs = [own[name] for name in alike] or sorted(slips.near(target.name))
         if near := tuple(_meant(target, refs)):
             found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
     return found
@@ -156,9 +155,9 @@ def misnamed_jobs(
     ]
     if not unknown:
         return
-    index = _index(undeclared, {len(name) for name, _ in unknown})
+    slips = Slips(undeclared, (name for name, _ in unknown), lambda ref: ref.name)
     for name, space in unknown:
-        for ref in _near(name, index):
+        for ref in sorted(slips.near(name)):
             is_there = ref.name == name or ref.namespace == (space or ref.namespace)
             if is_there and is_slip(ref.name, name):
                 yield name, ref
@@ -174,27 +173,7 @@ def _declared(edges: Edges, declarations: Declarations) -> Iterator[Declared]:
                     yield job, word, target
 
 
-def _near(name: str, index: Mapping[str, Sequence[R]]) -> list[R]:
-    found = {ref for text in _shortened(name) for ref in index.get(text, ())}
-    return sorted(ref for ref in found if is_one_slip(ref.name, name))
-
-
 def _is_qualified(one: str, other: str) -> bool:
     """Whether one name is the other with what it stands in before it: `nyc.daily`, `daily`."""
     longer, shorter = sorted((one.casefold(), other.casefold()), key=len, reverse=True)
     return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in ".:/"
-
-
-def _index(known: Iterable[R], lengths: set[int]) -> Mapping[str, list[R]]:
-    found: dict[str, list[R]] = {}
-    for ref in known:
-        if not lengths.isdisjoint(range(len(ref.name) - 1, len(ref.name) + 2)):
-            for text in _shortened(ref.name):
-                found.setdefault(text, []).append(ref)
-    return found
-
-
-def _shortened(name: str) -> set[str]:
-    """Return the name and all variants without one letter: similar names share one."""
-    text = name.casefold()
-    return {text, *(text[:at] + text[at + 1 :] for at in range(len(text)))}

@@ -31,8 +31,9 @@ ENV_PREFIX = "LINEAGE_BACKFILL_"
 _NO_SETTING = re.compile(
     rf"{ENV_PREFIX}(JARS|TARGET|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
 )
-#: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
+#: Settings that hold addresses, perhaps with a password.
 _ADDRESSES = {"marquez", "events", "snapshot", "url"}
+#: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.

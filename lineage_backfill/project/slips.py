@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
 
+T = TypeVar("T")
 _DIGITS: Final = re.compile(r"\d+")
 #: How long a name must be for one letter to be a slip: `ja` and `jb` are two names.
 _LEAST: Final = 4
+
+
+class Slips(Generic[T]):
+    """Finds values whose names may be misspelt, without comparing each name with each other one.
+
+    `wanted` are the names that will be asked for: values with names of other lengths are left out.
+    """
+
+    def __init__(
+        self, values: Iterable[T], wanted: Iterable[str], name: Callable[[T], str]
+    ) -> None:
+        self._name = name
+        self._found: dict[str, list[T]] = {}
+        lengths = {len(one) + more for one in wanted for more in (-1, 0, 1)}
+        for value in values if lengths else ():
+            if len(name(value)) in lengths:
+                for text in _shortened(name(value)):
+                    self._found.setdefault(text, []).append(value)
+
+    def near(self, name: str) -> set[T]:
+        """Return the values whose names differ by at most one slip."""
+        found = {value for text in _shortened(name) for value in self._found.get(text, ())}
+        return {value for value in found if is_one_slip(self._name(value), name)}
 
 
 def is_slip(one: str, other: str) -> bool:
@@ -24,6 +49,12 @@ def is_one_slip(one: str, other: str) -> bool:
     while one and other and one[-1] == other[-1]:
         one, other = one[:-1], other[:-1]
     return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+
+
+def _shortened(name: str) -> set[str]:
+    """Return the name and all variants without one letter: similar names share one."""
+    text = name.casefold()
+    return {text, *(text[:at] + text[at + 1 :] for at in range(len(text)))}
 
 
 def differ_in_digits(one: str, other: str) -> bool:

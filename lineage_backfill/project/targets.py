@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lineage_backfill.errors import ConfigError
-from lineage_backfill.project.slips import is_slip
+from lineage_backfill.project.slips import Slips, is_slip
 from lineage_backfill.project.table import near_misses
 
 #: Names the target where the command line does not.
@@ -67,8 +68,7 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any], place: str) ->
             raise ConfigError(f"{place}: a target within a target")
         known = below.get(name)
         if name in _TABLES and isinstance(value, Mapping) and isinstance(known, Mapping):
-            for added in value:
-                _refuse_slip(added, known, f"{place} [{name}] `{added}`")
+            _refuse_slips(value, list(known), partial("{} [{}] `{}`".format, place, name))
         if name in _NAMED and isinstance(value, list):
             found[name] = _listed(found.get(name, []), value, f"{place} [[{name}]]", _NAMED[name])
         else:
@@ -109,18 +109,20 @@ def _listed(below: Any, above: list[Any], place: str, keys: tuple[str, ...]) -> 
             added.append(over)
     for key in keys:
         known = [name for one in below if isinstance(name := one.get(key), str)]
-        for one in added:
-            _refuse_slip(one.get(key), known, f'{place} "{one.get(key)}"')
+        _refuse_slips((one.get(key) for one in added), known, lambda one: f'{place} "{one}"')
     return [*added, *found]  # of patterns the first one counts
 
 
-def _refuse_slip(name: Any, known: Collection[str], place: str) -> None:
-    """Refuse a misspelt name: what it is to override would stay as it is."""
-    if isinstance(name, str) and name not in known:
-        for other in known:
-            if is_slip(name, other):
-                raise ConfigError(
-                    f"{place}: overrides nothing",
-                    hint=f"Did you mean `{other}`? To have both, declare both outside of the"
-                    " target.",
-                )
+def _refuse_slips(names: Iterable[Any], known: Sequence[str], place: Callable[[str], str]) -> None:
+    """Refuse misspelt names: what they are to override would stay as it is."""
+    there = set(known)
+    added = [name for name in names if isinstance(name, str) and name not in there]
+    slips = Slips(known, added, str)
+    for name in added:
+        near = {other for other in slips.near(name) if is_slip(name, other)}
+        if near:
+            meant = min(near, key=known.index)
+            raise ConfigError(
+                f"{place(name)}: overrides nothing",
+                hint=f"Did you mean `{meant}`? To have both, declare both outside of the target.",
+            )

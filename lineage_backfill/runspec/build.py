@@ -67,7 +67,7 @@ class SpecBuilder:
         self._root = root
         self._outbox = outbox
         self._url = url
-        self._listed: dict[tuple[DatasetRef, PartitionSet], tuple[Partition, ...]] = {}
+        self._listed: dict[DatasetRef, tuple[PartitionSet, tuple[Partition, ...]]] = {}
 
     def build(
         self,
@@ -146,9 +146,10 @@ class SpecBuilder:
 
     def _required(self, data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
         """Return the keys of an input that is read whole; those of many runs are the same."""
-        if (data.ref, keys) not in self._listed:
-            self._listed = {(data.ref, keys): _partitions(data, keys)}
-        return self._listed[data.ref, keys]
+        kept = self._listed.get(data.ref)
+        if kept is None or kept[0] != keys:
+            kept = self._listed[data.ref] = keys, _partitions(data, keys)
+        return kept[1]
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration

@@ -123,7 +123,7 @@ class Runner:
         ):
             if begins:
                 # The driver may reach services that this machine does not.
-                with suppress(*([ServiceUnreachableError] if waits else [])):
+                with suppress(ServiceUnreachableError) if waits else nullcontext():
                     executor.check_runs(plan)
             backfill = self._submit(executor, plan, submission, waits=waits)
             if begins and not waits:

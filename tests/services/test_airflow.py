@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-import requests
 
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
@@ -149,13 +148,8 @@ class TestAirflow(AirflowSuite):
         later = text[text.index("[[job]]") :].replace('"made"', '"read"').replace('"raw"', '"made"')
         later = later.replace('"a"', '"c"').replace("three.a", "three.c")
         (tmp_path / "lineage-backfill.toml").write_text(text + later)
-        tool = [sys.executable, "-m", "lineage_backfill", "impact", "raw", "--format", "airflow"]
-        keys = ["--partitions", f"{hour:%Y-%m-%dT%H}"]
-        script = subprocess.check_output([*tool, *keys], cwd=tmp_path, text=True)
+        script, env = place.script(tmp_path, f"{hour:%Y-%m-%dT%H}")
         script = script.replace("seconds=60 if", f"seconds={self.hold} if")
-        login = {"username": "op", "password": "op"}
-        token = requests.post(f"{place.url}/auth/token", json=login, timeout=60).json()
-        env = {**os.environ, "AIRFLOW_URL": place.url, "AIRFLOW_TOKEN": token["access_token"]}
         for last in ("three.c", "done before"):
             told = subprocess.check_output(["bash", "-c", script], env=env, text=True, timeout=120)
             assert last in told
