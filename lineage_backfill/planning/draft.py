@@ -16,7 +16,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.folding import Folding
-from lineage_backfill.planning.infer import Inference
+from lineage_backfill.planning.infer import Inference, skipping
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.sql_windows import sql_spans
 from lineage_backfill.project import facets
@@ -283,6 +283,8 @@ class _Drafting:
         if sent is not None:
             yield "# The partitioning sent with the lineage cannot be read."
         history = self._history(writers)
+        for job, text in skipping(history).items():
+            yield f"# Not inferred: {text} (job {self._name(job)})."
         keys = list(dict.fromkeys(one.partition_key for one in history if one.partition_key))
         if keys:
             yield f"# Keys of its runs: {', '.join(quoted(key) for key in keys[:_SHOWN])}."

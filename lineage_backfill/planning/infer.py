@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,6 +20,22 @@ from lineage_backfill.project.declarations import CalendarDeclaration, Grain
 #: Fewer recorded runs than this prove nothing.
 LEAST_RUNS: Final = 3
 _GRAINS: Final[tuple[Grain, ...]] = ("hour", "day", "week", "month", "quarter", "year")
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+#: Periods looked at to see what a cycle consists of: a month of hours, two years of days.
+_WINDOW: Final = 800
+#: The cycles in which a coarser schedule may leave out periods of a grain: their name, the place of
+#: a period in its cycle, and how often a place must be passed to count. Holes in a history are few
+#: in a day or week, but a month or a year has places enough for each hole to have its own.
+_CYCLES: Final[Mapping[Grain, Sequence[tuple[str, Callable[[datetime], int], int]]]] = {
+    "hour": [("at hours", lambda start: start.hour, 1)],
+    "day": [
+        ("on", lambda start: start.weekday(), 1),
+        ("on days of the month", lambda start: start.day, 2),
+    ],
+    "week": [("in weeks of the month", lambda start: (start.day + 6) // 7, 2)],
+    "month": [("in months", lambda start: start.month, 1)],
+    "quarter": [("in quarters", lambda start: (start.month + 2) // 3, 1)],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +55,78 @@ def infer_all(
 ) -> Mapping[JobRef, Inference]:
     """Return what history and timetables show for each job; disagreements are left out.
 
-    Jobs whose runs mostly skip periods are left out, too: those may be slices of their own.
-    Keys that an orchestrator recorded count before nominal times (OpenLineage run facet
-    `nominalTime`). Only intervals in UTC are evidence: a few instants do not
+    Jobs whose runs skip periods by a pattern are left out, too: those may be slices of their own
+    (see `skipping`). Keys that an orchestrator recorded count before nominal times (OpenLineage run
+    facet `nominalTime`). Only intervals in UTC are evidence: a few instants do not
     determine a zone.
     """
+    found = {}
+    for job, records in _completed(history).items():
+        seen = _from_keys(records) or _from_nominal_times(records)
+        if seen is not None and not seen.skips():
+            found[job] = seen.inference()
+    _add_timetables(found, tuple(jobs))
+    return found
+
+
+def skipping(history: Iterable[ObservedRun]) -> Mapping[JobRef, str]:
+    """Return the jobs whose recorded runs fit a grain, but skip periods of it, and how."""
+    found = {}
+    for job, records in _completed(history).items():
+        seen = _from_keys(records) or _from_nominal_times(records)
+        if seen is not None and (skips := seen.skips()):
+            found[job] = f"{seen.evidence}, but {skips}"
+    return found
+
+
+def _completed(history: Iterable[ObservedRun]) -> Mapping[JobRef, list[ObservedRun]]:
     by_job: dict[JobRef, list[ObservedRun]] = defaultdict(list)
     for record in history:
         if record.state == "COMPLETE":
             by_job[record.job].append(record)
-    found = {}
-    for job, records in by_job.items():
-        inference = _from_keys(records) or _from_nominal_times(records)
-        if inference is not None:
-            found[job] = inference
-    _add_timetables(found, tuple(jobs))
-    return found
+    return by_job
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The periods of one grain that a job has run for."""
+
+    grain: Grain
+    periods: OrdinalSet
+    evidence: str
+
+    def inference(self) -> Inference:
+        calendar = CalendarDeclaration(grain=self.grain, zone="UTC")
+        return Inference(calendar=calendar, evidence=self.evidence, confidence=1.0)
+
+    def skips(self) -> str:
+        """Return how a coarser schedule may explain the gaps; empty if only lost runs do."""
+        runs = len(self.periods.runs())
+        if runs == 1:
+            return ""
+        grid = grain_grid(self.grain, "UTC")
+        periods = self.periods
+        for name, place, least in _CYCLES.get(self.grain, ()):
+            window = range(periods.lo, min(periods.hi, periods.lo + _WINDOW) + 1)
+            passed = Counter(place(grid.local_start(period)) for period in window)
+            seen = set()
+            unseen = {one for one, times in passed.items() if times >= least}
+            for period in periods if unseen else ():
+                seen.add(place(grid.local_start(period)))
+                unseen -= seen
+                if not unseen:
+                    break
+            if unseen:
+                word, shown = ("none", unseen) if len(unseen) < len(seen) else ("only", seen)
+                places = [_WEEKDAYS[n] if name == "on" else f"{n:02}" for n in sorted(shown)]
+                return f"{word} {name} {', '.join(places)}"
+        if len(periods) - runs <= runs - 1:
+            return "most do not follow one another"
+        if self.grain == "hour":
+            days = grain_grid("day", "UTC")
+            dates = OrdinalSet.of(days.at(grid.start(period)) for period in periods)
+            return _Seen("day", dates, self.evidence).skips()
+        return ""
 
 
 def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> None:
@@ -94,7 +166,7 @@ def _add_kept_keys(
                 found[node.ref] = Inference(calendar=calendar, evidence=evidence, confidence=1.0)
 
 
-def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:
+def _from_keys(records: Sequence[ObservedRun]) -> _Seen | None:
     texts = {record.partition_key or record.written for record in records}
     spans = {span for text in texts for span in _spans(text)}
     keys = {key for span in spans for key in span}
@@ -106,14 +178,10 @@ def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:
         if (found := _numbered(spans, grain)) is not None
     ]
     # First days of months are keys of days, months, quarters and years alike: ambiguous.
-    if len(fitting) != 1 or not _follow(fitting[0][1]):
+    if len(fitting) != 1:
         return None
-    (grain, _) = fitting[0]
-    return Inference(
-        calendar=CalendarDeclaration(grain=grain, zone="UTC"),
-        evidence=f"{len(keys)} recorded partition keys are all of grain {grain}",
-        confidence=1.0,
-    )
+    ((grain, periods),) = fitting
+    return _Seen(grain, periods, f"{len(keys)} recorded partition keys are all of grain {grain}")
 
 
 def _spans(text: str | None) -> Iterator[tuple[str, str]]:
@@ -136,13 +204,7 @@ def _numbered(spans: Iterable[tuple[str, str]], grain: str) -> list[tuple[int, i
     return found if all(first <= last for first, last in found) else None
 
 
-def _follow(periods: OrdinalSet) -> bool:
-    """Whether most periods are consecutive: runs at 00, 06, 12 and 18 are not hourly."""
-    runs = sum(1 for _ in periods.runs())
-    return len(periods) - runs > runs - 1
-
-
-def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
+def _from_nominal_times(records: Sequence[ObservedRun]) -> _Seen | None:
     spans = {
         (record.nominal_start, record.nominal_end)
         for record in records
@@ -151,15 +213,11 @@ def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
     if len(spans) < LEAST_RUNS:
         return None
     for grain in _GRAINS:
-        periods = [_period(start, end, grain) for start, end in spans]
-        if None not in periods:
-            if not _follow(OrdinalSet.of(period for period in periods if period is not None)):
-                return None
-            return Inference(
-                calendar=CalendarDeclaration(grain=grain, zone="UTC"),
-                evidence=f"the nominal times of {len(spans)} runs are each one {grain} in UTC",
-                confidence=1.0,
-            )
+        found = [_period(start, end, grain) for start, end in spans]
+        if None not in found:
+            periods = OrdinalSet.of(period for period in found if period is not None)
+            evidence = f"the nominal times of {len(spans)} runs are each one {grain} in UTC"
+            return _Seen(grain, periods, evidence)
     return None
 
 

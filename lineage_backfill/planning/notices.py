@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.planning.infer import skipping
 from lineage_backfill.planning.misnamed import misnamed_jobs, unused_globs
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
@@ -36,6 +37,7 @@ def notices(
     if propagation.memo.beyond:
         yield from _incomplete(propagation)
     yield from _early_reads(propagation)
+    yield from _skipping(resolver, propagation)
     for found, text in (
         (_inferred(resolver, propagation), "partitioning inferred, not declared"),
         (_engineless(propagation), "no engine declared; `run` will refuse these jobs"),
@@ -49,6 +51,21 @@ def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts
         return ()
     planned = (facts for facts, result in propagation.results.items() if result.planned.boxes)
     return [facts for facts in planned if resolver.evidence(facts) is not None]
+
+
+def _skipping(resolver: Resolver, propagation: Propagation) -> Iterator[str]:
+    """Yield why the history of jobs does not tell the unknown partitioning that blocks jobs."""
+    writers, blocked = resolver.edges.writers, set()
+    for facts, result in propagation.results.items():
+        if result.cause is not None and (facts.problem or facts.unknown):
+            touched = [edge.data for edge in facts.unknown]
+            touched += [edge.data for edge in facts.outputs]
+            unknown = (data.ref for data in touched if data.calendar is None)
+            blocked |= {facts.ref}.union(*(writers.get(ref, ()) for ref in unknown))
+    if blocked:
+        history = (run for run in resolver.snapshot.history if run.job in blocked)
+        for job, text in sorted(skipping(history).items()):
+            yield f"the partitioning of {job} is not inferred: {text}"
 
 
 def _engineless(propagation: Propagation) -> Sequence[JobFacts]:

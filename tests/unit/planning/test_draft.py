@@ -78,6 +78,16 @@ def test_what_is_unknown_is_asked_with_the_clues_there_are() -> None:
     assert [one["name"] for one in answered(made)["dataset"]] == ["*", "raw", "tidy", "used"]
 
 
+def test_runs_that_skip_periods_are_a_clue() -> None:
+    every_six = runs("clean", 48, timedelta(hours=1))[::6]
+    made = drafted(lineage("raw > clean > tidy", history=every_six))
+    assert made.known == 0
+    assert (
+        "# Not inferred: the nominal times of 8 runs are each one hour in UTC, but only at hours"
+        ' 00, 06, 12, 18 (job "clean").\n'
+    ) in made.text
+
+
 def test_writers_that_disagree_are_told() -> None:
     history = runs("a", 3, timedelta(hours=1)) + runs("b", 3, timedelta(days=1))
     made = drafted(lineage("x > a > y\n x > b > y", history=history))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
-from lineage_backfill.planning.infer import infer_all
+from lineage_backfill.planning.infer import infer_all, skipping
 from tests.unit.planning.world import find, job, lineage, plan, request, summary
 
 START = datetime(2024, 3, 4, tzinfo=UTC)
@@ -94,41 +95,6 @@ CASES = [
     ),
     ("keys of days", keyed("j", "2024-03-04", "2024-03-05", "2024-03-06"), "day"),
     ("keys of hours", keyed("j", "2024-03-04T01", "2024-03-04T02", "2024-03-04T03"), "hour"),
-    (
-        "keys at 00, 06, 12 and 18 are not hours",
-        keyed("j", *(f"2024-03-{day:02}T{hour:02}" for day in (4, 5) for hour in (0, 6, 12, 18))),
-        None,
-    ),
-    (
-        "nor are nominal hours six apart",
-        [run for number, run in enumerate(nominal("j", HOUR, 48)) if number % 6 == 0],
-        None,
-    ),
-    (
-        "with one run by hand between them",
-        keyed("j", *(f"2024-03-04T{hour:02}" for hour in (0, 6, 7, 12, 18))),
-        None,
-    ),
-    (
-        "days of each Monday may be weeks",
-        keyed("j", "2024-03-04", "2024-03-11", "2024-03-18"),
-        None,
-    ),
-    (
-        "every second day",
-        keyed("j", "2024-03-04", "2024-03-06", "2024-03-08", "2024-03-11"),
-        None,
-    ),
-    (
-        "days from Monday to Friday",
-        keyed("j", *(f"2024-03-{day:02}" for day in (4, 5, 6, 7, 8, 11, 12))),
-        "day",
-    ),
-    (
-        "office hours",
-        keyed("j", *(f"2024-03-{day:02}T{hour:02}" for day in (4, 5) for hour in range(9, 18))),
-        "hour",
-    ),
     ("ranges of days", wrote("j", "2024-03-01..2024-03-31", "2024-05-01..2024-05-31"), "day"),
     (
         "a range that ends before it begins",
@@ -155,6 +121,104 @@ CASES = [
 @pytest.mark.parametrize(("says", "records", "wanted"), CASES, ids=[case[0] for case in CASES])
 def test_what_a_history_tells(says: str, records: list[ObservedRun], wanted: str | None) -> None:
     assert grain(records) == wanted
+
+
+def hours(*times: int, days: Iterable[int] = (4, 5)) -> list[ObservedRun]:
+    return keyed("j", *(f"2024-03-{day:02}T{hour:02}" for day in days for hour in times))
+
+
+def dates(*days: date) -> list[ObservedRun]:
+    return [
+        ObservedRun(
+            job=job("j"),
+            run_id=f"{day}",
+            state="COMPLETE",
+            nominal_start=datetime(day.year, day.month, day.day, tzinfo=UTC),
+            nominal_end=datetime(day.year, day.month, day.day, tzinfo=UTC) + DAY,
+        )
+        for day in days
+    ]
+
+
+def some_days(of: Callable[[date], bool], count: int = 100) -> list[ObservedRun]:
+    days = (date(2024, 3, 4) + number * DAY for number in range(count))
+    return dates(*(day for day in days if of(day)))
+
+
+NOT_ONE_AFTER_THE_OTHER = "most do not follow one another"
+
+#: History with gaps: the grain, or how it skips periods.
+GAPS = [
+    ("every six hours", hours(0, 6, 12, 18), "only at hours 00, 06, 12, 18"),
+    ("of one day only", hours(0, 6, 12, 18, days=[4]), "only at hours 00, 06, 12, 18"),
+    ("with a run by hand", hours(0, 6, 7, 12, 18), "only at hours 00, 06, 07, 12, 18"),
+    ("two by two", hours(0, 1, 12, 13), "only at hours 00, 01, 12, 13"),
+    ("two by two in one day", hours(0, 1, 12, 13, days=[4]), "only at hours 00, 01, 12, 13"),
+    (
+        "office hours",
+        hours(*range(9, 18)),
+        "only at hours 09, 10, 11, 12, 13, 14, 15, 16, 17",
+    ),
+    ("hours of one morning", hours(*range(9, 13), days=[4]), "hour"),
+    ("all hours but one on one day", hours(*range(24)) + hours(*range(23), days=[6, 7]), "hour"),
+    (
+        "never an hour",
+        hours(*range(23)),
+        "none at hours 23",
+    ),
+    ("a hole on one day", hours(*range(24), days=[4, 6]) + hours(*range(9), days=[5]), "hour"),
+    ("all hours on two weekdays", hours(*range(24), days=[4, 6]), "none on Tue"),
+    (
+        "every fifth hour, so that each was seen",
+        [run for number, run in enumerate(nominal("j", HOUR, 240)) if number % 5 == 0],
+        NOT_ONE_AFTER_THE_OTHER,
+    ),
+    ("Mondays", some_days(lambda day: day.weekday() == 0), "only on Mon"),
+    ("weekdays", some_days(lambda day: day.weekday() < 5), "none on Sat, Sun"),
+    (
+        "weekdays of a week and a bit",
+        some_days(lambda day: day.weekday() < 5, 9),
+        "none on Sat, Sun",
+    ),
+    ("a working week", some_days(lambda _: True, 5), "day"),
+    ("a weekend", some_days(lambda day: day.weekday() > 4), "only on Sat, Sun"),
+    ("holes", some_days(lambda day: day.day not in (9, 10) or day.month > 3, 60), "day"),
+    (
+        "the first of months",
+        some_days(lambda day: day.day == 1, 900),
+        "only on days of the month 01",
+    ),
+    (
+        "the first three of months",
+        some_days(lambda day: day.day < 4, 900),
+        "only on days of the month 01, 02, 03",
+    ),
+    ("every second day", some_days(lambda day: day.toordinal() % 2 == 0), NOT_ONE_AFTER_THE_OTHER),
+    (
+        "weeks, but not the last ones",
+        keyed(
+            "j",
+            *(
+                f"2024-W{n:02}"
+                for n in (*range(1, 5), *range(6, 9), *range(10, 14), *range(15, 18))
+            ),
+        ),
+        "week",
+    ),
+    (
+        "weeks at the beginning of months",
+        keyed("j", *(f"2024-W{n:02}" for n in (1, 2, 6, 7, 10, 11, 14, 15, 19, 20))),
+        "only in weeks of the month 01, 02",
+    ),
+]
+
+
+@pytest.mark.parametrize(("says", "records", "wanted"), GAPS, ids=[case[0] for case in GAPS])
+def test_what_the_gaps_of_a_history_tell(
+    says: str, records: list[ObservedRun], wanted: str | None
+) -> None:
+    skips = skipping(records).get(job("j"))
+    assert (grain(records) or (skips and skips.split(", but ")[1])) == wanted
 
 
 def held(history: list[ObservedRun]) -> LineageSnapshot:
@@ -188,6 +252,19 @@ def test_an_ambiguous_history_leaves_the_job_blocked() -> None:
         request({"raw": "2024-03-10T05"}), held(nominal("j", DAY) + nominal("j", HOUR)), RAW
     )
     assert summary(made)["j"] == "blocked"
+
+
+def test_a_blocked_job_says_which_periods_its_runs_skip() -> None:
+    snapshot = held(hours(0, 6, 12, 18))
+    made = plan(request({"raw": "2024-03-10T05"}), snapshot, RAW)
+    assert summary(made)["j"] == "blocked"
+    said = (
+        "the partitioning of w:j is not inferred: 8 recorded partition keys are all of grain hour,"
+        " but only at hours 00, 06, 12, 18"
+    )
+    assert said in made.warnings
+    declared = RAW.replace("]", ', { name = "a", grain = "hour" }]')
+    assert said not in plan(request({"raw": "2024-03-10T05"}), snapshot, declared).warnings
 
 
 def test_writers_that_disagree_leave_their_output_unknown() -> None:
