@@ -129,7 +129,7 @@ def parse(
     MissingKeyError, RangeError.
     """
     if calendar.is_whole:
-        if keys is None or tuple(keys) == (EVERY,):
+        if keys is None or (keys and all(one == EVERY for one in keys)):
             return WHOLE
         raise KeyFormatError("it is not partitioned and has no keys", hint="Leave the keys out.")
     if keys is None:

@@ -155,9 +155,8 @@ def report(
 
     plans, attempts = list(plans), list(attempts)
     planned = {run.id: run for plan in plans for run in plan.runs or ()}
-    for run in planned.values():
-        for part in run.writes:
-            output(run.job, part.dataset).plan(part.keys)
+    for (job, dataset), keys in _wanted(planned.values()).items():
+        output(job, dataset).plan(tuple(keys))
     written = {run.id: {part.dataset for part in run.writes} for run in planned.values()}
     for record_ in runs:
         if record_.cut_off and record_.state.is_good:
@@ -187,6 +186,16 @@ def report(
         "also_started": _also_started(planned, attempts),
         "not_planned": list(_not_planned(plans)),
     }
+
+
+def _wanted(runs: Iterable[PlannedRun]) -> Mapping[tuple[JobRef, DatasetRef], Sequence[Any]]:
+    """Return the keys that runs were to write, by job and output."""
+    found: dict[tuple[JobRef, DatasetRef], list[Any]] = {}
+    for run in runs:
+        for part in run.writes:
+            keys = (EVERY,) if part.keys is None else part.keys
+            found.setdefault((run.job, part.dataset), []).extend(keys)
+    return found
 
 
 def _not_planned(plans: Iterable[Plan]) -> Iterator[Document]:
@@ -251,9 +260,9 @@ class _Output:
         self.is_seen = True  # what each unsuccessful run wrote
         self.untold: list[AttemptRecord] = []  # that succeeded without a result
 
-    def plan(self, keys: KeySet | None) -> None:
-        """Add partitions that a run was to write."""
-        self.sets["planned"] |= parse(self.calendar, keys)
+    def plan(self, keys: KeySet) -> None:
+        """Set the partitions that the runs were to write."""
+        self.sets["planned"] = parse(self.calendar, keys)
 
     def cut_off(self, keys: KeySet | None, kept: KeySet | None) -> None:
         """Add planned partitions that need not be written, except those to keep."""

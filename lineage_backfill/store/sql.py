@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableError
@@ -755,8 +755,8 @@ def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) ->
 
 
 def _dialect(connection: sa.Connection) -> Any:
-    """Return SQLAlchemy's constructs for this database."""
-    return postgresql if connection.dialect.name == "postgresql" else sqlite
+    """Return SQLAlchemy's constructs for this database; those of PostgreSQL load slowly."""
+    return import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
 
 
 def _change(connection: sa.Connection, backfill_id: str, values: dict[str, Any]) -> None:

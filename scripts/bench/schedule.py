@@ -22,21 +22,18 @@ from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, Outcome, PastRun
+from lineage_backfill.ports import AttemptState, Engine, Outcome, PastRun
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.simulate import estimate
 from lineage_backfill.store.sql import SqlRunStore
 
 
-class NothingEngine:
+class NothingEngine(Engine):
     """Ends every attempt at once; keeps when it was given each."""
 
     def __init__(self) -> None:
         self.begun: list[float] = []
         self._listener: Callable[[str], None] = lambda _handle: None
-
-    def open(self) -> None:
-        pass
 
     def listen(self, listener: Callable[[str], None]) -> None:
         self._listener = listener

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lineage_backfill.store.sql import SqlRunStore
+
 ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "docs" / "examples" / "shop"
 PROGRAM = """
@@ -18,7 +20,9 @@ wrong = set(sys.argv[1].split(",")) & set(sys.modules)
 sys.exit(f"imported {sorted(wrong)}" if wrong else code)
 """
 #: What no verb needs that does not run a job on this machine, serve pages or ask a service.
-HEAVY = "pyspark,delta,pandas,numpy,flask,waitress,jinja2,lineage_backfill.web.pages,openlineage"
+HEAVY = (
+    "pyspark,delta,pandas,numpy,flask,waitress,jinja2,lineage_backfill.web.pages,openlineage,ssl"
+)
 #: And what the help of all verbs needs neither.
 OURS = "lineage_backfill.workspace,lineage_backfill.project,lineage_backfill.planning"
 VERBS_OF_OURS = ",".join(
@@ -65,3 +69,21 @@ def test_no_verb_imports_anything_heavy_before_it_is_called() -> None:
     )
     assert done.stderr.strip() == ""
     assert "Show what a fix" in done.stdout
+
+
+def test_a_store_in_a_file_imports_nothing_of_postgresql(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    SqlRunStore(store).close()  # alembic makes the tables, and imports both
+    opened = (
+        "import sys; from lineage_backfill.store.sql import SqlRunStore;"
+        "SqlRunStore(sys.argv[1]).backfills();"
+        "print([one for one in sys.modules if one.startswith('sqlalchemy.dialects.postgresql')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", opened, store],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "[]"
