@@ -13,7 +13,7 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
-from lineage_backfill.project.matching import is_glob, names
+from lineage_backfill.project.matching import heading, is_glob, names
 from lineage_backfill.project.slips import Slips, differ_in_digits, is_slip
 
 Word = Literal["reads", "writes"]
@@ -31,13 +31,14 @@ class Misnamed:
     word: Word
     dataset: DatasetRef
     near: tuple[str, ...]
+    home: str | None
 
     @property
     def hint(self) -> str:
         """What to do."""
         return (
             f"Did you mean {' or '.join(self.near)}? If it is another dataset, declare it:"
-            f" [[dataset]] name = {self.dataset.name!r}."
+            f" {heading(self.dataset, self.home)}."
         )
 
 
@@ -76,7 +77,15 @@ def misnamed(
         alike = alike or get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
         refs = [own[name] for name in alike] or sorted(slips.near(target.name))
         if near := tuple(_meant(target, refs)):
-            found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
+            found.append(
+                Misnamed(
+                    job=job.name,
+                    word=word,
+                    dataset=target,
+                    near=near[:3],
+                    home=declarations.namespace,
+                )
+            )
     return found
 
 

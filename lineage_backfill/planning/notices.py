@@ -23,7 +23,10 @@ def notices(
     results = propagation.results
     if resolver.troubles:
         yield from _troubles(resolver, results)
-    yield from propagation.warnings
+    for data, readers in propagation.read_whole.items():
+        jobs = [str(facts.ref) for facts in readers]
+        verb = "is" if len(jobs) == 1 else "are"
+        yield f"{data.unknown[0]}: {few(jobs, str)} {verb} assumed to read all of it"
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
     undeclared = (facts.ref for facts in results if facts.declaration is None)

@@ -98,7 +98,8 @@ class Propagation:
     """The outcome: results in run order, dirty partitions, and those that no run repairs.
 
     Equal jobs share a result: `shares` holds how many do. `levels` holds the
-    jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets.
+    jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets,
+    `read_whole` the jobs that are assumed to read all of a dataset with unknown partitioning.
     """
 
     results: dict[JobFacts, JobResult]
@@ -109,7 +110,7 @@ class Propagation:
     roots: Mapping[DatasetFacts, Dirty]
     memo: KeyMemo
     cyclic: list[tuple[JobFacts, ...]]
-    warnings: list[str]
+    read_whole: Mapping[DatasetFacts, Iterable[JobFacts]]
 
     def stale_inputs(self, facts: JobFacts) -> Sequence[Input]:
         """Return the inputs through which the change reaches a job."""
@@ -162,7 +163,7 @@ class _Run:
             self.dirty.add(data, keys)
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
         self._unchosen: set[DatasetFacts] = set()  # unrepaired, but not by choice
-        self.warnings: dict[str, None] = {}
+        self.read_whole: dict[DatasetFacts, dict[JobFacts, None]] = {}
         self.results: dict[JobFacts, JobResult] = {}
         self.memo = KeyMemo()
         self._alike: dict[tuple[object, ...], tuple[JobResult, _Made]] = {}
@@ -192,7 +193,7 @@ class _Run:
             roots=self.roots,
             memo=self.memo,
             cyclic=[tuple(jobs) for _, jobs, tied in groups if tied],
-            warnings=list(self.warnings),
+            read_whole=self.read_whole,
         )
 
     def _starts(self) -> dict[JobFacts, None]:
@@ -304,10 +305,7 @@ class _Run:
         if problem is not None:
             return ("unknown", *problem)
         for edge in facts.unknown:
-            self._warn(
-                f"the partitioning of {edge.dataset} is unknown: {facts.ref} is assumed to read"
-                " all of it"
-            )
+            self.read_whole.setdefault(edge.data, {})[facts] = None
         return None
 
     def _stale_keys(
@@ -445,9 +443,6 @@ class _Run:
     def _mark(self, data: DatasetFacts, extent: Dirty) -> None:
         self.dirty.add(data, extent)
         _add(self.unrepaired, data, extent)
-
-    def _warn(self, text: str) -> None:
-        self.warnings[text] = None
 
     # --- cycles ---------------------------------------------------------------------------------
 

@@ -352,7 +352,7 @@ class _Review:
                 kind="unknown-partitioning",
                 place=f"dataset {self._name(ref)}",
                 text=f"partitioning unknown; this blocks {self._few(jobs)}{when}",
-                hint=f"Declare it: [[dataset]] name = {ref.name!r} and its grain.",
+                hint=self._resolver.dataset(ref).unknown[1],
             )
 
     def _to_run(self) -> Iterator[Finding]:

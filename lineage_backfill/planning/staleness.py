@@ -247,9 +247,7 @@ class _Judge:
     def job(self, facts: JobFacts) -> Staleness:
         """Return the staleness of one job."""
         calendar = facts.calendar
-        problem = facts.problem or next(
-            (f"the partitioning of its input {one.dataset} is unknown" for one in facts.unknown), ""
-        )
+        problem = facts.problem or next((one.data.unknown[0] for one in facts.unknown), "")
         if calendar is None or problem:
             why = problem or "the partitioning of its runs is unknown"
             return Staleness(job=facts.ref, calendar=calendar, why=(why,))

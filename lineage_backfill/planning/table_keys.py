@@ -25,13 +25,10 @@ _EXACT = (*_INTEGERS, "string", "date", "boolean")
 
 def table_of(resolver: Resolver, dataset: DatasetRef) -> DatasetDeclaration:
     """Return where a dataset is stored; raises DeclarationError if unknown."""
-    declared = resolver.dataset_declaration(dataset)
-    if declared is None or (declared.location is None and declared.table is None):
-        raise DeclarationError(
-            f"no location is declared for dataset {dataset}",
-            hint=f"Declare it: [[dataset]] name = {dataset.name!r} and its location or table.",
-        )
-    return declared
+    data = resolver.dataset(dataset)
+    data.refuse_unplaced()
+    assert data.declaration is not None
+    return data.declaration
 
 
 def delta_table_of(resolver: Resolver, dataset: DatasetRef) -> DatasetDeclaration:
@@ -70,9 +67,8 @@ def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str])
     """
     calendar, declared = resolver.calendar(dataset), table_of(resolver, dataset)
     if calendar is None:
-        raise DeclarationError(
-            f"the partitioning of {dataset} is unknown", hint="Declare it in the project file."
-        )
+        text, hint = resolver.dataset(dataset).unknown
+        raise DeclarationError(text, hint=hint)
     names = {name.lower(): name for name in types}
     columns = physical_columns(declared)
     if not calendar.is_whole and {column.lower() for column in columns} != set(names):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from lineage_backfill.errors import DeclarationError
-from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import PartitionSet
@@ -26,23 +24,6 @@ def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> 
         return "location"
     is_keyed = calendar is not None and not calendar.is_whole
     return "column" if is_keyed and not physical_columns(declared) else ""
-
-
-def refuse_unplaced(
-    dataset: DatasetRef, declared: DatasetDeclaration | None, calendar: Calendar | None
-) -> None:
-    """Raise DeclarationError for a dataset without a declared location or key column."""
-    lacks = unplaced(declared, calendar)
-    if lacks == "location":
-        raise DeclarationError(
-            f"no location is declared for dataset {dataset}",
-            hint=f"Declare it: [[dataset]] name = {dataset.name!r} and its location or table.",
-        )
-    if lacks:
-        raise DeclarationError(
-            f"dataset {dataset} is partitioned, and its physical columns are not declared",
-            hint='Declare them: columns = { ds = "%Y-%m-%d" }.',
-        )
 
 
 def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
 from functools import lru_cache
+from glob import escape
+from json import dumps
 from typing import Final, Generic, TypeVar
 
 from lineage_backfill.errors import DeclarationError
@@ -25,6 +27,19 @@ _GLOB: Final = re.compile(r"[*?\[]")
 def is_glob(name: str) -> bool:
     """Whether a declared name is a glob."""
     return _GLOB.search(name) is not None
+
+
+def heading(ref: DatasetRef | JobRef, home: str | None) -> str:
+    """Return the table that declares a name, with its namespace where a bare name means another."""
+    kind = "dataset" if isinstance(ref, DatasetRef) else "job"
+    name = escape(ref.name) if is_glob(ref.name) else ref.name
+    elsewhere = "" if home in (None, ref.namespace) else f", namespace = {_literal(ref.namespace)}"
+    return f"[[{kind}]] name = {_literal(name)}{elsewhere}"
+
+
+def _literal(text: str) -> str:
+    """Return a TOML string, without escapes where it needs none."""
+    return f"'{text}'" if text.isprintable() and "'" not in text else dumps(text)
 
 
 @lru_cache(maxsize=4096)

@@ -20,7 +20,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
 from lineage_backfill.project import facets
 from lineage_backfill.project.calendars import Calendars
-from lineage_backfill.project.columns import not_told_apart, physical_columns
+from lineage_backfill.project.columns import not_told_apart, physical_columns, unplaced
 from lineage_backfill.project.declarations import (
     BatchPolicy,
     CalendarDeclaration,
@@ -33,7 +33,7 @@ from lineage_backfill.project.declarations import (
     WritePolicy,
 )
 from lineage_backfill.project.mapping_specs import declares_self, mapping_spec
-from lineage_backfill.project.matching import DeclaredNames, Matcher
+from lineage_backfill.project.matching import DeclaredNames, Matcher, heading
 
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
@@ -53,6 +53,29 @@ class DatasetFacts:
     origin: Origin | None
     declaration: DatasetDeclaration | None
     number: int  # within one resolver, from 0
+    home: str | None  # the namespace of bare names in the project file
+
+    @property
+    def unknown(self) -> tuple[str, str]:
+        """The sentence that its partitioning is unknown, and what to do."""
+        return (
+            f"the partitioning of {self.ref} is unknown",
+            f"Declare it: {heading(self.ref, self.home)} and its grain.",
+        )
+
+    def refuse_unplaced(self, *, keyed: bool = False) -> None:
+        """Raise DeclarationError without a location, or, if `keyed`, without its columns."""
+        lacks = unplaced(self.declaration, self.calendar if keyed else None)
+        if lacks == "location":
+            raise DeclarationError(
+                f"no location is declared for dataset {self.ref}",
+                hint=f"Declare it: {heading(self.ref, self.home)} and its location or table.",
+            )
+        if lacks:
+            raise DeclarationError(
+                f"dataset {self.ref} is partitioned, and its physical columns are not declared",
+                hint='Declare them: columns = { ds = "%Y-%m-%d" }.',
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,7 +268,7 @@ class DeclarationResolver:
             declared = self._names.datasets.find(ref)
             calendar, origin = self._find_calendar(ref, declared)
             found = self._datasets[ref] = DatasetFacts(
-                ref, calendar, origin, declared, len(self._datasets)
+                ref, calendar, origin, declared, len(self._datasets), self.declarations.namespace
             )
         return found
 
@@ -494,13 +517,17 @@ class DeclarationResolver:
             return calendar, stated, None, ""
         if writes:
             side, origin = [data for data, _ in writes], "outputs"
-            unknown = [data.ref for data in side if data.calendar is None]
+            unknown = [data for data in side if data.calendar is None]
         else:
             side = [data for data, read in reads if not (read and read.mapping == "none")]
             origin, unknown = "inputs", []
         if unknown:
-            return None, None, *_unknown_output(unknown)
+            text, hint = unknown[0].unknown
+            if len(unknown) > 1:
+                text = f"{text}, and {len(unknown) - 1} more of its outputs"
+            return None, None, text, hint
         known = tuple([data.calendar for data in side if data.calendar is not None])
+        table = heading(ref, self.declarations.namespace)
         if not known:
             inferred = self._lineage.infer_job(ref)
             if inferred is not None:
@@ -510,7 +537,7 @@ class DeclarationResolver:
                 None,
                 None,
                 "the partitioning of its runs is unknown",
-                f"Declare it: [[job]] name = {ref.name!r} and its grain.",
+                f"Declare it: {table} and its grain.",
             )
         shared = self._calendars.share(known)
         if shared is None:
@@ -518,7 +545,7 @@ class DeclarationResolver:
                 None,
                 None,
                 f"its {origin} have different calendars",
-                f"Declare its run calendar: [[job]] name = {ref.name!r} and its grain.",
+                f"Declare its run calendar: {table} and its grain.",
             )
         return shared, "outputs" if origin == "outputs" else "inputs", None, ""
 
@@ -588,7 +615,7 @@ class DeclarationResolver:
         added = bool(extra) and data.ref in extra.get(ref, ())
         calendar, policy = data.calendar, _DEFAULT_POLICY if write is None else write.policy
         if calendar is None:
-            return Output(data, None, policy, added), _unknown_output([data.ref])
+            return Output(data, None, policy, added), data.unknown
         if run is None:
             return Output(data, None, policy, added), None
         key = (run, calendar)
@@ -699,14 +726,6 @@ def _says_edges(declared: JobDeclaration | None) -> bool:
     return declared is not None and bool(declared.reads or declared.writes)
 
 
-def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
-    names = ", ".join(str(dataset) for dataset in datasets)
-    return (
-        f"the partitioning of its output {names} is unknown",
-        f"Declare it: [[dataset]] name = {datasets[0].name!r} and its grain.",
-    )
-
-
 def written_keys(
     output: Output, keys: PartitionSet, existing: PartitionSet | None = None
 ) -> PartitionSet:
@@ -803,17 +822,13 @@ def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | 
     if facts.problem is not None:
         return facts.problem, facts.hint
     for edge in edges:
-        name = edge.dataset.name
         if edge.mapping is None:
-            return (
-                f"the partitioning of its input {edge.dataset} is unknown",
-                f"Declare it: [[dataset]] name = {name!r} and its grain.",
-            )
+            return edge.data.unknown
         endless = edge.mapping.unbounded
         if endless is not None:
             side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
             return (
                 f"it reads all of {edge.dataset}, and {side} has no first key",
-                f"Declare a start for {name!r}, and for what it writes.",
+                f"Declare a start for {edge.dataset.name!r}, and for what it writes.",
             )
     return None

@@ -12,7 +12,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
-from lineage_backfill.project.columns import refuse_unplaced, unplaced
+from lineage_backfill.project.columns import unplaced
 from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.resolver import DeclarationResolver, written_keys
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
@@ -116,11 +116,11 @@ class RunSpecs:
             )
         outputs = {output.dataset: output for output in facts.outputs}
         for part in run.writes:
-            refuse_unplaced(part.dataset, *self._place(part))
+            self._resolver.dataset(part.dataset).refuse_unplaced(keyed=part.keys is not None)
             if part.dataset in outputs:
                 outputs[part.dataset].refuse_undeclared()
         for part in run.reads:
-            refuse_unplaced(part.dataset, *self._place(part))
+            self._resolver.dataset(part.dataset).refuse_unplaced(keyed=part.keys is not None)
 
     def _lacks(self, part: DatasetPartitions) -> bool:
         return bool(unplaced(*self._place(part)))

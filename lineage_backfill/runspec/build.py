@@ -15,7 +15,6 @@ from lineage_backfill.partitions.text import expand, render
 from lineage_backfill.project.columns import (
     physical_columns,
     physical_values,
-    refuse_unplaced,
     repeated,
     unplaced,
 )
@@ -153,7 +152,7 @@ class SpecBuilder:
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration
-        refuse_unplaced(data.ref, declared, None)
+        data.refuse_unplaced()
         assert declared is not None
         location = declared.location
         if location is not None:
@@ -181,10 +180,9 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
     """Return each key with the text of its physical partition columns."""
     calendar, declared = data.calendar, data.declaration
     if calendar is None or declared is None:
-        raise DeclarationError(
-            f"the partitioning of {data.ref} is unknown", hint="Declare it in the project file."
-        )
-    refuse_unplaced(data.ref, declared, calendar)
+        text, hint = data.unknown
+        raise DeclarationError(text, hint=hint)
+    data.refuse_unplaced(keyed=True)
     columns = physical_columns(declared)
     return tuple(
         Partition(key=_label(key), values=physical_values(key, columns))

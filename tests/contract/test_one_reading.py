@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,10 @@ def _newest(calendar: Any) -> KeySet | None:
     return render(calendar, newest_key(calendar))
 
 
-def scheduled(folder: Path) -> str | list[RunSpec]:
-    """Return what the scheduled runs of the newest keys are told, or why they are refused."""
+def scheduled(folder: Path, keys: Sequence[str] = ()) -> str | list[RunSpec]:
+    """Return what scheduled runs of keys, or of the newest, are told, or why they are refused."""
     try:
-        return started(folder, StartRequest(), batch="key")
+        return started(folder, StartRequest(keys=keys), batch="key")
     except NothingToRunError:
         return []
     except BackfillError as error:
@@ -103,6 +104,11 @@ def outcome(text: str) -> str | None:
         folder = Path(name).resolve()
         (folder / "lineage-backfill.toml").write_text(text, encoding="utf-8")
         ours, theirs = planned(folder), scheduled(folder)
+        older = (
+            re.match("a run of (.+) writes no partition", ours) if isinstance(ours, str) else None
+        )
+        if older and not isinstance(theirs, str):  # a change may plan more than the newest key
+            theirs = scheduled(folder, [older[1]])
     if isinstance(ours, str) or isinstance(theirs, str):
         assert ours == theirs, text
         return str(ours)
@@ -317,3 +323,10 @@ def test_a_drawn_project_file_is_refused_by_both_or_by_neither(
         tables[place] = {**tables[place], **added}
     refused = outcome(project(tables[0], tables[1], tables[2], tables[3], tables[4]))
     assert refused or mistake is None
+
+
+def test_an_older_month_than_the_output_has_is_refused_by_both() -> None:
+    month = {"grain": '"month"', "start": '"2024-01-01"'}
+    raw = {"grain": '"none"', "location": '"raw"'}
+    refused = outcome(project(raw, OUT, month, {}, {}))
+    assert refused == "a run of 2024-01-01 writes no partition: its outputs have none at that time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_stale_input_of_unknown_partitioning_blocks_and_says_what_to_declare()
     made = plan(request({"mystery": "2024-03-10"}), "mystery > j > a\na > k > b", DAYS)
     assert summary(made) == {"j": "blocked", "k": "left_stale"}
     reason = find(made, "j").reason
-    assert "input w:mystery is unknown" in reason["text"]
+    assert "partitioning of w:mystery is unknown" in reason["text"]
     assert "[[dataset]] name = 'mystery'" in reason["hint"]
     assert any("mystery is unknown: its readers are blocked" in text for text in made.warnings)
 
@@ -53,10 +54,23 @@ def test_an_unaffected_unknown_input_is_read_whole_with_a_warning() -> None:
     )
 
 
+def test_readers_of_one_unknown_input_share_a_warning() -> None:
+    made = plan(request(HOURS), "\n".join(f"raw, mystery > j{one} > {one}" for one in "abc"), DAYS)
+    (shared,) = [text for text in made.warnings if "assumed to read all" in text]
+    assert shared.endswith("w:mystery is unknown: w:ja, w:jb, w:jc are assumed to read all of it")
+
+
+def test_a_hint_names_the_namespace_of_a_dataset_elsewhere() -> None:
+    declared = replace(declarations("[[dataset]]\nname = '*'\nnamespace = 'x'"), namespace="shop")
+    blocked = find(plan(request({"raw": None}), "raw > j > mystery", declared), "j")
+    assert blocked.reason["hint"].startswith("Declare it: [[dataset]] name = ")
+    assert ", namespace = 'w' and its grain" in blocked.reason["hint"]
+
+
 def test_an_output_of_unknown_partitioning_blocks_and_so_do_its_readers() -> None:
     made = plan(request(HOURS), "raw > j > mystery\nmystery > k > b", DAYS)
     assert summary(made) == {"j": "blocked", "k": "blocked"}
-    assert "output w:mystery is unknown" in find(made, "j").reason["text"]
+    assert "partitioning of w:mystery is unknown" in find(made, "j").reason["text"]
 
 
 def test_a_declaration_lifts_the_block() -> None:

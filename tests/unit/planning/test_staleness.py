@@ -272,7 +272,7 @@ def test_what_nothing_is_known_of_is_not_judged() -> None:
         "no table log and no recorded run shows when it was written",
     )
     blocked = World(toml="[[dataset]]\nname = 'raw'\ngrain = 'day'")
-    assert blocked.stale()["clean"].why[0].startswith("the partitioning of its output")
+    assert blocked.stale()["clean"].why[0].startswith("the partitioning of w:tidy")
 
 
 def test_a_log_that_was_cleaned_up_leaves_doubts() -> None:

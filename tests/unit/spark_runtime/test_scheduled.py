@@ -432,7 +432,7 @@ def test_a_lookback_corrects_the_keys_before_unless_it_is_exact(nowhere: Project
         (
             [Read("elsewhere")],
             [Write(DAYS)],
-            "of its input default:elsewhere is unknown",
+            "partitioning of default:elsewhere is unknown",
         ),
         ([], [], "declares no output"),
         ([], [Write(DAYS), Write(HOURS)], "its outputs have different calendars"),

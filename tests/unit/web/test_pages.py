@@ -178,7 +178,7 @@ def test_an_ended_backfill_says_whether_touched_is_planned(shop: Shop, pages: Fl
     assert "http-equiv" not in {name for _, given in page.tags for name in given}
     report = read(pages, "/backfills/b-1/report")
     assert "clean 4 4 4 4 8" in str(report)
-    assert "the partitioning of its output shop:unknown_table is unknown" in str(report)
+    assert "the partitioning of shop:unknown_table is unknown" in str(report)
     assert document(pages, "/backfills/b-1/report.json", "report")["touched_is_planned"]
 
 
@@ -271,7 +271,7 @@ def test_the_plan_tells_what_runs_and_why(pages: FlaskClient, runs: list[Planned
     page = read(pages, "/backfills/b-1/plan")
     assert "2 jobs, 25 partitions, 25 runs in 2 waves" in str(page)
     assert "reads feed (the same keys)" in str(page)
-    assert "the partitioning of its output shop:unknown_table is unknown" in str(page)
+    assert "the partitioning of shop:unknown_table is unknown" in str(page)
     assert document(pages, "/backfills/b-1/plan.json", "plan")["totals"]["runs"] == 25
     drawn = pages.get("/backfills/b-1/plan.svg")
     assert drawn.mimetype == "image/svg+xml"
@@ -293,7 +293,7 @@ def test_the_lineage_is_listed_searched_and_followed(pages: FlaskClient) -> None
     assert "declared in the project file" in daily
     blind = str(read(pages, f"/lineage/job{NODE}blind"))
     assert "Run keys unknown" in blind
-    assert "the partitioning of its output shop:unknown_table is unknown" in blind
+    assert "the partitioning of shop:unknown_table is unknown" in blind
     read(pages, f"/lineage/job{NODE}nobody", 404)
     assert len(document(pages, "/lineage.json", "lineage")["jobs"]) == 3
     assert len(document(pages, f"/lineage/dataset.json{NODE}clean", "lineage")["jobs"]) == 3
