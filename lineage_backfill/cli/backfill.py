@@ -104,7 +104,8 @@ def carry_out(
         raise typer.Exit(_NOT_ALL if stuck else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}
     for dataset, found in Planning(workspace).undo_blockers(written).items():
-        terminal.say(f"undo: {dataset}: {'; '.join(found)}")
+        if found:
+            terminal.say(f"undo: {dataset}: {'; '.join(found)}")
     for lost in Planning(workspace).missing_reads(plan):
         terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)

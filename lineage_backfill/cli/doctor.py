@@ -28,12 +28,13 @@ from lineage_backfill.cli.render import mark, table
 from lineage_backfill.engines.runtime import find_jars
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
 from lineage_backfill.lineage.airflow import airflow_troubles
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.lineage import unread_in_words
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.project.declarations import SPARK_ENGINES
 from lineage_backfill.workspace.configuration import lineage_origin
 from lineage_backfill.workspace.environment import state_dir
 from lineage_backfill.workspace.planning import Planning
@@ -106,9 +107,7 @@ class _Doctor:
             "clock": self._check_clock,
             "permissions": self._check_permissions,
             **self._check_engines(),
-            "java": _check_java,
-            "spark": _check_spark,
-            "jars": _check_jars,
+            **self._check_runtime(),
         }
         return [_check(name, check) for name, check in every.items()]
 
@@ -119,15 +118,21 @@ class _Doctor:
                 f"no lineage-backfill.toml in {project.root} or above",
                 hint="Without it, only planning with defaults works; name one with --config.",
             )
-        datasets, jobs = len(project.declarations.datasets), len(project.declarations.jobs)
+        declared = project.declarations
+        datasets = counted(len(declared.datasets), "dataset")
+        jobs = counted(len(declared.jobs), "job")
         target = f", target {project.target}" if project.target else ""
-        return f"{project.file}{target}: {datasets} datasets, {jobs} jobs declared"
+        return f"{project.file}{target}: {datasets}, {jobs} declared"
 
     def _check_lineage(self) -> str:
         snapshot = self._workspace.snapshot
-        warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
-        found = f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
-        return f"{found}, {lineage_origin(self._project)}"
+        origin = lineage_origin(self._project)
+        if not origin:
+            return "no lineage is named; only the project file counts"
+        parts = [counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset")]
+        if snapshot.warnings:
+            parts.append(counted(len(snapshot.warnings), "warning"))
+        return ", ".join([*parts, origin])
 
     def _check_facets(self) -> str:
         """Report which facets of some events are not understood; never a failure."""
@@ -164,7 +169,7 @@ class _Doctor:
 
     def _check_store(self) -> str:
         with self._workspace.open_store() as store:
-            return f"{len(store.backfills())} backfills"
+            return counted(len(store.backfills()), "backfill")
 
     def _check_plan(self) -> str:
         """Check whether the plan can still be run unchanged."""
@@ -203,29 +208,38 @@ class _Doctor:
         """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
         jobs = None if self._plan is None else {run.job for run in self._runs}
         tables = self._planning.read_logs(jobs)
-        if tables.unknown:
-            name, why = min(tables.unknown.items())
+        unknown, unplaced = dict(tables.unknown), 0
+        for ref in set(unknown) - self._used_by_spark():
+            declared = self._workspace.resolver.dataset_declaration(ref)
+            if declared is None or declared.location is declared.table is None:
+                del unknown[ref]
+                unplaced += 1
+        if unknown:
+            name, why = min(unknown.items())
             raise EnvironmentMissingError(
-                f"{len(tables.known)} of {len(tables.known) + len(tables.unknown)} can be read;"
-                f" not {name}: {why}" + _more(tables.unknown),
+                f"{len(tables.known)} of {len(tables.known) + len(unknown)} can be read;"
+                f" not {name}: {why}" + _more(unknown),
                 hint="Declare or correct its `location` and `columns`; `stale --json` names them"
                 " all.",
             )
         cut = [one.since for one in tables.known.values() if one.since is not None]
         reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
-        return f"{counted(len(tables.known), 'table')} can be read{reach}"
+        rest = f"; {unplaced} without a declared location were not checked" if unplaced else ""
+        return f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
 
     def _check_undo(self) -> str:
         """Check whether written tables keep replaced data long enough for an undo."""
         written = {write.dataset for run in self._runs for write in run.writes}
-        blockers = self._planning.undo_blockers(None if self._plan is None else written)
-        if blockers:
+        judged = self._planning.undo_blockers(None if self._plan is None else written)
+        if blockers := {dataset: found for dataset, found in judged.items() if found}:
             name, found = next(iter(blockers.items()))
             raise EnvironmentMissingError(
                 f"an undo would not be complete: {name}: {'; '.join(found)}" + _more(blockers),
                 hint="Raise the table's retention properties; no undo restores an identity column.",
             )
-        return "replaced data is kept for at least a week"
+        if not judged:
+            return "no table that a job writes is known"
+        return f"{counted(len(judged), 'table')} checked: replaced data stays for a week"
 
     def _check_clock(self) -> str:
         """Compare this clock with file system, run store and the newest lineage event."""
@@ -270,6 +284,30 @@ class _Doctor:
             f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
             for one in self._project.declarations.engines
             if one.kind == "airflow"
+        }
+
+    def _check_runtime(self) -> dict[str, Callable[[], str]]:
+        """Return the checks of Spark on this machine, if a job needs it."""
+        needed = True
+        with suppress(BackfillError):  # the check of the lineage reports it
+            needed = bool(self._spark_jobs())
+        if not needed:
+            return {"spark": lambda: "not needed: no declared job runs on Spark from here"}
+        return {"java": _check_java, "spark": _check_spark, "jars": _check_jars}
+
+    def _spark_jobs(self) -> list[JobRef]:
+        kinds = {one.name: one.kind for one in self._project.declarations.engines}
+        resolver = self._workspace.resolver
+        jobs = resolver.edges.jobs if self._plan is None else {run.job for run in self._runs}
+        declared = ((job, resolver.job_declaration(job)) for job in jobs)
+        return [
+            job for job, one in declared if one and kinds.get(one.engine or "") in SPARK_ENGINES
+        ]
+
+    def _used_by_spark(self) -> set[DatasetRef]:
+        edges = self._workspace.resolver.edges
+        return {
+            ref for job in self._spark_jobs() for ref in (*edges.reads(job), *edges.writes(job))
         }
 
     def _check_permissions(self) -> str:

@@ -64,7 +64,7 @@ def of_near_tables(
 def of_undo(
     resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs
 ) -> dict[DatasetRef, tuple[str, ...]]:
-    """Return what prevents an undo on the datasets' tables, where it is known.
+    """Return what prevents an undo on the datasets' tables, possibly nothing, where it is known.
 
     Tables whose logs only Spark can read are left out. Raises TableLogError where no log can be
     read at all.
@@ -74,7 +74,7 @@ def of_undo(
     return {
         dataset: said
         for dataset, said in zip(places, told, strict=True)
-        if said and not isinstance(said, BackfillError)
+        if not isinstance(said, BackfillError)
     }
 
 

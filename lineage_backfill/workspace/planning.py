@@ -332,7 +332,7 @@ class Planning:
     def undo_blockers(
         self, datasets: Iterable[DatasetRef] | None = None
     ) -> Mapping[DatasetRef, tuple[str, ...]]:
-        """Return what prevents an undo on the tables of datasets that jobs write.
+        """Return what prevents an undo, possibly nothing, on each known table that jobs write.
 
         Without `datasets`, on all of them. Raises TableLogError if no log can be read.
         """

@@ -58,6 +58,56 @@ def test_what_is_well_is_said(shop: Shop, checks: Callable[..., dict[str, Any]])
     assert found["tables"]["detail"] == "3 tables can be read"
 
 
+def test_spark_is_not_needed_where_no_job_runs_on_it(
+    shop: Shop, checks: Callable[..., dict[str, Any]]
+) -> None:
+    shop.project.write_text(
+        """
+[engines.print]
+kind = "command"
+argv = ["echo"]
+
+[[dataset]]
+name = "*"
+grain = "day"
+
+[[job]]
+name = "copy"
+engine = "print"
+reads = [{ dataset = "a" }]
+writes = [{ dataset = "b" }]
+"""
+    )
+    found = checks()
+    assert all(one["ok"] for one in found.values()), found
+    assert found.keys().isdisjoint({"java", "jars"})
+    assert found["spark"]["detail"] == "not needed: no declared job runs on Spark from here"
+    rest = "0 tables can be read; 2 without a declared location were not checked"
+    assert found["tables"]["detail"] == rest
+    assert "no lineage is named" in found["lineage"]["detail"]
+
+
+def test_a_job_on_spark_needs_java_and_the_places_of_its_tables(
+    shop: Shop, checks: Callable[..., dict[str, Any]]
+) -> None:
+    shop.project.write_text(
+        """
+[[dataset]]
+name = "*"
+grain = "day"
+
+[[job]]
+name = "copy"
+entrypoint = "jobs:copy"
+reads = [{ dataset = "a" }]
+writes = [{ dataset = "b" }]
+"""
+    )
+    found = checks()
+    assert {"java", "spark", "jars"} <= found.keys()
+    assert "no location is declared for dataset" in found["tables"]["detail"]
+
+
 def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     for path in (shop.folder / "raw" / "_delta_log").iterdir():
         path.unlink()
