@@ -24,7 +24,8 @@ from lineage_backfill.cli.render import table
 from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.lineage.compare import compare
 from lineage_backfill.lineage.families import Family
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.planning.edges import Edges
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation import lineage as presentation
 from lineage_backfill.presentation.names import Names
@@ -52,18 +53,16 @@ def show(
 ) -> None:
     """List the jobs with their inputs and outputs, or show one name in full."""
     workspace = source.open()
-    snapshot = workspace.snapshot
-    jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
+    snapshot, edges = workspace.snapshot, workspace.resolver.edges
+    ref = None
     if name is not None:
         ref = NameLookup(workspace.resolver, namespace).dataset_or_job(name)
-        if not as_json:
-            terminal.out().print(views.page(ref, snapshot))
-            return
-        jobs, datasets = presentation.around(snapshot, ref)
     if as_json:
-        documents.emit(presentation.document(snapshot, jobs, datasets, workspace.families))
+        documents.emit(presentation.document(snapshot, edges, workspace.families, ref))
+    elif ref is not None:
+        terminal.out().print(views.page(ref, edges))
     else:
-        _print(snapshot, jobs, workspace.families)
+        _print(edges, workspace.families)
 
 
 @lineage.command("pull")
@@ -150,17 +149,20 @@ def diff(
 
 def _where(snapshot: LineageSnapshot) -> str:
     """Return the origin of the lineage, and its age if it was saved."""
+    if snapshot.source == "project":
+        return "the project file alone"
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)
     return f"a snapshot of {terminal.moment(snapshot.taken_at)}, {old}"
 
 
-def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Family]) -> None:
+def _print(edges: Edges, families: Sequence[Family]) -> None:
+    snapshot = edges.shown
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = (
-        [Text("\n".join(map(names, refs))) for refs in ([job.ref], job.reads, job.writes)]
-        for job in jobs
+        [Text("\n".join(one)) for one in ([names(job.ref)], *presentation.sides(job, edges, names))]
+        for job in snapshot.jobs.values()
     )
     console = terminal.out()
     console.print(table("Job", "Reads", "Writes", rows=rows))

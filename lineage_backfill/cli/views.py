@@ -12,8 +12,8 @@ from rich.text import Text
 from lineage_backfill.cli.render import table
 from lineage_backfill.cli.terminal import moment
 from lineage_backfill.lineage.select import Ref
-from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.view import Edge, View
+from lineage_backfill.planning.edges import Edges
 from lineage_backfill.presentation import lineage
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import safe
@@ -24,11 +24,11 @@ _DEEPEST = 48
 _COLOURS = {"dataset": "cyan", "job": "bold"}
 
 
-def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
+def page(ref: Ref, edges: Edges) -> RenderableType:
     """Return everything known about one job or dataset, one line per kind."""
-    names = Names([*snapshot.jobs, *snapshot.datasets])
+    names = Names([*edges.shown.jobs, *edges.shown.datasets])
     rows = []
-    for title, lines in lineage.lines(ref, snapshot, names, moment):
+    for title, lines in lineage.lines(ref, edges, names, moment):
         listed = [safe(line) for line in lines[:_SHOWN]]
         if len(lines) > _SHOWN:
             listed.append(f"and {len(lines) - _SHOWN:,} more")

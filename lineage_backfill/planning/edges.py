@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from msgspec.structs import replace
+
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _Refs = tuple[DatasetRef, ...]
+#: What a snapshot holds beside jobs and datasets.
+_REST = ("column_edges", "history", "source", "taken_at", "warnings")
 
 
 class Edges:
@@ -99,6 +103,18 @@ class Edges:
             if space is not None:
                 found.add(DatasetRef(space, declaration.name))
         return frozenset(found)
+
+    @cached_property
+    def shown(self) -> LineageSnapshot:
+        """The snapshot as plans see it: with the declared edges; its hash is another one."""
+        jobs = dict(self._snapshot.jobs)
+        for ref in {**self.declared_reads, **self.declared_writes}:
+            node = jobs.get(ref) or JobNode(ref=ref)
+            jobs[ref] = replace(node, reads=self.reads(ref), writes=self.writes(ref))
+        known = self._snapshot.datasets
+        nodes = [known.get(ref) or DatasetNode(ref=ref) for ref in self.datasets]
+        rest = {name: getattr(self._snapshot, name) for name in _REST}
+        return LineageSnapshot.of(jobs.values(), nodes, **rest)
 
     @cached_property
     def graph(self) -> nx.DiGraph[DatasetRef | JobRef]:

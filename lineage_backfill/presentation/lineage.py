@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from lineage_backfill.lineage.snapshot import (
 )
 from lineage_backfill.lineage.unread import Unread
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.planning.edges import Edges
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import Moment, counted, safe, to_the_second
 from lineage_backfill.presentation.words import measured
@@ -27,23 +28,34 @@ Ref = DatasetRef | JobRef
 
 
 def lines(
-    ref: Ref, snapshot: LineageSnapshot, names: Names, moment: Moment = to_the_second
+    ref: Ref, edges: Edges, names: Names, moment: Moment = to_the_second
 ) -> list[tuple[str, Sequence[str]]]:
     """Return the kind of a job or dataset and the lines that describe it.
 
     `moment` shows an instant, by default in UTC.
     """
     if isinstance(ref, DatasetRef):
-        node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
-        return list(_of_dataset(node, snapshot, names, moment))
-    return list(_of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names, moment))
+        return list(_of_dataset(edges.shown.datasets[ref], edges, names, moment))
+    return list(_of_job(edges.shown.jobs[ref], edges, names, moment))
+
+
+def sides(job: JobNode, edges: Edges, names: Names) -> tuple[list[str], list[str]]:
+    """Return what a job reads and writes; edges of the project file alone are marked."""
+    return (
+        _marked(job.reads, edges.declared_reads.get(job.ref, ()), names),
+        _marked(job.writes, edges.declared_writes.get(job.ref, ()), names),
+    )
+
+
+def _marked(refs: Iterable[Ref], declared: Collection[Ref], names: Names) -> list[str]:
+    return [f"{names(ref)} (declared)" if ref in declared else names(ref) for ref in refs]
 
 
 def _of_job(
-    node: JobNode, snapshot: LineageSnapshot, names: Names, moment: Moment
+    node: JobNode, edges: Edges, names: Names, moment: Moment
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "Reads", _each(node.reads, names)
-    yield "Writes", _each(node.writes, names)
+    snapshot = edges.shown
+    yield from zip(("Reads", "Writes"), sides(node, edges, names), strict=True)
     yield "Read before", _each(node.former_reads, names)
     yield "Wrote before", _each(node.former_writes, names)
     yield "Stands for", _each(node.parts, names)
@@ -71,11 +83,16 @@ def _of_job(
 
 
 def _of_dataset(
-    node: DatasetNode, snapshot: LineageSnapshot, names: Names, moment: Moment
+    node: DatasetNode, edges: Edges, names: Names, moment: Moment
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    ref, jobs = node.ref, snapshot.jobs.values()
-    yield "Written by", _each(snapshot.writers.get(ref, ()), names)
-    yield "Read by", _each(snapshot.readers.get(ref, ()), names)
+    ref, snapshot = node.ref, edges.shown
+    jobs = snapshot.jobs.values()
+    for title, found, declared in (
+        ("Written by", snapshot.writers, edges.declared_writes),
+        ("Read by", snapshot.readers, edges.declared_reads),
+    ):
+        by_file = {job for job, refs in declared.items() if ref in refs}
+        yield title, _marked(found.get(ref, ()), by_file, names)
     yield "Written before by", _each([job.ref for job in jobs if ref in job.former_writes], names)
     yield "Read before by", _each([job.ref for job in jobs if ref in job.former_reads], names)
     yield "Also known as", [safe(ref) for ref in node.aliases]
@@ -159,24 +176,20 @@ def unread_in_words(number: int, unread: Sequence[Unread]) -> str:
 _FACETS_SHOWN = 6
 
 
-def around(snapshot: LineageSnapshot, ref: Ref) -> tuple[list[JobNode], list[DatasetNode]]:
-    """Return the jobs with this name, or that read or write a dataset with it, and the dataset."""
-    jobs = [job for job in snapshot.jobs.values() if ref in (job.ref, *job.reads, *job.writes)]
-    return jobs, [dataset for dataset in snapshot.datasets.values() if dataset.ref == ref]
-
-
 def document(
-    snapshot: LineageSnapshot,
-    jobs: Iterable[JobNode],
-    datasets: Iterable[DatasetNode],
-    families: Iterable[Family],
+    snapshot: LineageSnapshot, edges: Edges, families: Iterable[Family], ref: Ref | None = None
 ) -> dict[str, Any]:
-    """Return a lineage as a document: these jobs and datasets, and warnings."""
+    """Return a lineage as a document: jobs, datasets and warnings; of one name what touches it."""
+    jobs: Iterable[JobNode] = edges.shown.jobs.values()
+    datasets: Iterable[DatasetNode] = edges.shown.datasets.values()
+    if ref is not None:
+        jobs = [job for job in jobs if ref in (job.ref, *job.reads, *job.writes)]
+        datasets = [dataset for dataset in datasets if dataset.ref == ref]
     return {
         "schema_version": 1,
         "kind": "lineage",
         **origin(snapshot),
-        "jobs": [_job(node) for node in jobs],
+        "jobs": [_job(node, edges) for node in jobs],
         "datasets": [_dataset(node) for node in datasets],
         "families": [
             {
@@ -199,12 +212,14 @@ def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
     }
 
 
-def _job(node: JobNode) -> dict[str, Any]:
+def _job(node: JobNode, edges: Edges) -> dict[str, Any]:
     return {
         "job": named(node.ref),
         "reads": [named(ref) for ref in node.reads],
         "writes": [named(ref) for ref in node.writes],
         **_present(
+            declared_reads=[named(ref) for ref in edges.declared_reads.get(node.ref, ())],
+            declared_writes=[named(ref) for ref in edges.declared_writes.get(node.ref, ())],
             former_reads=[named(ref) for ref in node.former_reads],
             former_writes=[named(ref) for ref in node.former_writes],
             parent=node.parent and named(node.parent),

@@ -81,6 +81,7 @@ def run(
         "schema_version": 1,
         "kind": "run",
         "backfill": record.id,
+        "backfill_title": record.title,
         **_run(known[planned["id"]]),
         "reads": planned["reads"],
         "writes": planned["writes"],

@@ -20,6 +20,7 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.document import plan_from_dict
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.timeline import Span
+from lineage_backfill.ports import BackfillRecord
 from lineage_backfill.presentation import backfills, plans, words
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import to_the_second
@@ -134,7 +135,8 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
         verbs += [("Re-run what did not succeed", "retry")]
     if not state.is_under_way:
         verbs += [("See what it rewrote", "report")]
-        if not (status["undo_of"] or status["undone_by"]):
+        may_have_written = any(run["started_at"] for run in status["runs"])
+        if may_have_written and not (status["undo_of"] or status["undone_by"]):
             verbs += [("Undo it: restore what it overwrote", "undo")]
     return [(title, f"lineage-backfill {verb} {id_}") for title, verb in verbs]
 
@@ -170,6 +172,7 @@ def report(backfill: str) -> str:
             list(backfills.not_planned(document, names)), number("left"), size=_OTHERS
         ),
         verdict=backfills.verdict(document).rstrip("."),
+        sentence=backfills.repaired(document),
         mark=backfills.mark,
         who_and_when=backfills.who_and_when(document, to_the_second),
     )
@@ -247,7 +250,7 @@ def log(backfill: str, run: str, attempt: int) -> Response:
 class _Planned:
     """One plan of a backfill, the first or a tail, with its status."""
 
-    backfill: str
+    record: BackfillRecord
     document: Mapping[str, Any]
     number: int
     plans: int
@@ -259,11 +262,11 @@ class _Planned:
 
 def _planned(backfill: str) -> _Planned:
     with cache().backfills() as kept:
-        id_, every = kept.plan_documents(backfill)
+        record, every = kept.plan_documents(backfill)
     part = number("part")
     if not 1 <= part <= len(every):
         raise NotFound("No such plan.")
-    return _Planned(backfill=id_, document=every[part - 1], number=part, plans=len(every))
+    return _Planned(record=record, document=every[part - 1], number=part, plans=len(every))
 
 
 @routes.get("/backfills/<backfill>/plan")

@@ -26,7 +26,7 @@ _NODES = 100  # rows on a page
 def lineage() -> str:
     """List the jobs or datasets of the lineage that match a search."""
     workspace = cache().workspace()
-    snapshot = workspace.snapshot
+    snapshot = workspace.resolver.edges.shown
     kind = "dataset" if request.args.get("kind") == "dataset" else "job"
     wanted = request.args.get("q", "").strip()
     nodes: list[Any] = list((snapshot.datasets if kind == "dataset" else snapshot.jobs).values())
@@ -50,10 +50,7 @@ def lineage() -> str:
 @routes.get("/lineage.json")
 def lineage_json() -> Response:
     """Return what `lineage show --json` prints."""
-    workspace = cache().workspace()
-    snapshot = workspace.snapshot
-    jobs, datasets = snapshot.jobs.values(), snapshot.datasets.values()
-    return as_json(presentation.document(snapshot, jobs, datasets, workspace.families))
+    return _document(cache().workspace())
 
 
 @routes.get("/graph.json")
@@ -88,7 +85,7 @@ def node(kind: str) -> str:
         ref=ref,
         name=names(ref),
         names=names,
-        lines=[one for one in presentation.lines(ref, workspace.snapshot, names) if one[1]],
+        lines=[one for one in presentation.lines(ref, workspace.resolver.edges, names) if one[1]],
         facts=workspace.resolver.job(ref)
         if isinstance(ref, JobRef)
         else workspace.resolver.dataset(ref),
@@ -107,8 +104,12 @@ def node(kind: str) -> str:
 def node_json(kind: str) -> Response:
     """Return what `lineage show NAME --json` prints."""
     workspace = cache().workspace()
-    found = presentation.around(workspace.snapshot, _ref(workspace, kind))
-    return as_json(presentation.document(workspace.snapshot, *found, workspace.families))
+    return _document(workspace, _ref(workspace, kind))
+
+
+def _document(workspace: Workspace, ref: Ref | None = None) -> Response:
+    edges = workspace.resolver.edges
+    return as_json(presentation.document(workspace.snapshot, edges, workspace.families, ref))
 
 
 def _around(workspace: Workspace, ref: Ref) -> view.View:

@@ -156,11 +156,11 @@ class Backfills:
 
         return reports.report(record, plans, runs, attempts, calendars, cut, tables)
 
-    def plan_documents(self, backfill: str) -> tuple[str, tuple[Mapping[str, Any], ...]]:
-        """Return the whole id of a backfill, and the documents of its plan and of its tails."""
+    def plan_documents(self, backfill: str) -> tuple[BackfillRecord, Sequence[Mapping[str, Any]]]:
+        """Return the record of a backfill, and the documents of its plan and of its tails."""
         with self.workspace.open_store() as store:
-            id_ = find(store, backfill).id
-            return id_, _plan_documents(store, id_)
+            record = find(store, backfill)
+            return record, _plan_documents(store, record.id)
 
     def run(self, backfill: str, run_id: str) -> dict[str, Any]:
         """Return the document of one run of a backfill; raises UnknownNameError."""

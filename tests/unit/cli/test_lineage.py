@@ -49,6 +49,52 @@ def test_refresh_forgets_what_was_kept(folder: Path, capsys: pytest.CaptureFixtu
     assert (kept.exists(), other.exists()) == (False, True)
 
 
+# --- show ---------------------------------------------------------------------------------------
+
+DECLARED = """
+[project]
+namespace = "shop"
+
+[[job]]
+name = "clean"
+reads = [{ dataset = "raw" }, { dataset = "codes" }]
+writes = [{ dataset = "orders" }]
+"""
+
+
+def test_show_has_declared_edges_without_any_lineage(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "lineage-backfill.toml").write_text(DECLARED)
+    said = told(capsys, "lineage", "show")
+    assert "raw (declared)" in said
+    assert "1 job, 3 datasets, 2 of them written by no job; from the project file alone" in said
+    assert "Read by  clean (declared)" in told(capsys, "lineage", "show", "codes")
+
+
+def test_show_marks_only_what_the_project_file_adds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "lineage-backfill.toml").write_text(DECLARED)
+    nodes = [JobNode(ref=JobRef("shop", "clean"), reads=(DatasetRef("shop", "raw"),))]
+    save_snapshot(LineageSnapshot.of(nodes), folder / "taken.json.gz")
+    source = ("--snapshot", "taken.json.gz")
+    page = told(capsys, "lineage", "show", "clean", *source)
+    assert [line.split() for line in page.splitlines()[1:]] == [
+        ["Reads", "raw"],
+        ["codes", "(declared)"],
+        ["Writes", "orders", "(declared)"],
+    ]
+    document = json.loads(told(capsys, "lineage", "show", "--json", *source))
+    assert fits(document, "lineage")
+    (job,) = document["jobs"]
+    assert [ref["name"] for ref in job["reads"]] == ["raw", "codes"]
+    assert [ref["name"] for ref in job["declared_reads"]] == ["codes"]
+    assert [ref["name"] for ref in job["declared_writes"]] == ["orders"]
+    pulled = told(capsys, "lineage", "pull", "--out", "again.json.gz", *source)
+    assert "1 job, 1 dataset" in pulled  # a snapshot holds what was sent
+
+
 # --- pull ---------------------------------------------------------------------------------------
 
 

@@ -90,6 +90,28 @@ def test_an_empty_store_says_how_to_begin_and_is_not_made(shop: Shop, pages: Fla
     assert not (shop.folder / ".lineage-backfill").exists()
 
 
+def test_declared_jobs_are_listed_without_any_lineage(tmp_path: Path) -> None:
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(
+        "[[job]]\nname = 'clean'\nreads = [{ dataset = 'raw' }]\nwrites = [{ dataset = 'tidy' }]\n"
+    )
+    pages = make_pages(open_project(file)).test_client()
+    page = str(read(pages, "/lineage"))
+    assert "1 job, 2 datasets, from the project file alone" in page
+    assert "clean unknown raw tidy" in page
+    assert document(pages, "/lineage.json", "lineage")["jobs"][0]["job"]["name"] == "clean"
+    assert "Reads raw (declared)" in str(read(pages, "/lineage/job?namespace=default&name=clean"))
+
+
+def test_pages_of_a_backfill_are_named_by_its_fix(shop: Shop, pages: FlaskClient) -> None:
+    run = shop.backfill(title="VAT fix <812>")[0]
+    shop.end(BackfillState.CANCELLED)
+    for page in ("report", "plan", f"runs/{run.id}"):
+        assert "VAT fix <812> b-1" in str(read(pages, f"/backfills/b-1/{page}")), page
+    assert "Stopped:" in str(read(pages, "/backfills/b-1/report"))
+    assert "lineage-backfill undo" not in str(read(pages, "/backfills/b-1"))  # nothing was begun
+
+
 def test_backfills_are_listed_the_newest_first_by_pages(shop: Shop, pages: FlaskClient) -> None:
     for number in range(27):
         shop.backfill(f"b-{number}", "2024-01-02T23", submitted_by="ann")
