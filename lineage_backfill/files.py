@@ -29,6 +29,11 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
+def reason(error: Exception) -> str:
+    """Return an error as text; one of the system without its number and its path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def refuse_endless(path: Path) -> None:
     """Raise OSError for what is neither a file nor a folder, or is not there."""
     mode = path.stat().st_mode

@@ -26,8 +26,9 @@ _NAMES = re.compile("|".join(map(re.escape, _WORDS)), re.IGNORECASE)
 #: Names that tell where a secret is, and not what it is.
 _PLACES = re.compile(r"[._-](file|path|dir|url|uri|name|id|location|provider)$", re.IGNORECASE)
 _END = r"\s\"'<>`\\"  # what ends an address in a text
-_USER = re.compile(rf"(?<=://)([^{_END}/?#@:]*):([^{_END}/?#]*)@")
-_TOKEN = re.compile(rf"(?<=http://|ttps://)[^{_END}/?#@:]+@")
+#: Paths have one of the two slashes of an address.
+_USER = re.compile(rf"(:/+[^{_END}/?#@:]*):([^{_END}/?#]*)@")
+_TOKEN = re.compile(rf"(https?:/+)[^{_END}/?#@:]+@")
 _QUERY = re.compile(rf"([?&;])([\w.-]+)=([^&;#{_END}]+)")
 #: How an address begins, also one with a slash too few, and how the path of a file ends.
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
@@ -90,8 +91,8 @@ def redacted(text: str) -> str:
         if secret in text:
             is_long = len(secret) >= _LONG
             text = text.replace(secret, MASK) if is_long else _word(secret).sub(MASK, text)
-    if "://" in text:
-        text = _TOKEN.sub(f"{MASK}@", _USER.sub(rf"\1:{MASK}@", text))
+    if ":/" in text:
+        text = _TOKEN.sub(rf"\1{MASK}@", _USER.sub(rf"\1:{MASK}@", text))
     if "=" in text:
         text = _QUERY.sub(_masked_query, text)
     lowered = text.lower()

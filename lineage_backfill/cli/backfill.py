@@ -183,7 +183,7 @@ def _go_on(
 ) -> None:
     workspace, backfill = which.open(), which.backfill
     takes = Backfills(workspace).estimate_left(backfill, again=again, max_parallel=how.max_parallel)
-    options = replace(_drive_options(how), gone=takeover.machine_gone or ())
+    options = replace(_drive_options(how), gone=takeover.gone)
     with _reporting(takes) as reporter:
         runner = Runner(workspace, reporter, options)
         outcome = runner.retry(backfill) if again else runner.resume(backfill)
@@ -201,7 +201,7 @@ def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) ->
 
     def confirm(plan: Plan) -> None:
         runs, jobs = counted(plan.totals["runs"], "run"), counted(plan.totals["jobs"], "job")
-        terminal.say(f"Restores what {runs} of {jobs} overwrote.", asking=not yes)
+        terminal.say(f"Restores what {runs} of {jobs} overwrote.", is_needed=not yes)
         _confirm(plan, yes, workspace, verb="Undo")
         progress_shown.enter_context(reporter.showing())
 
@@ -280,20 +280,24 @@ def _finish(
     if outcome.is_orphan:
         terminal.say("Its driver process no longer exists.")
     code, then = _ENDS[outcome.state]
+    excluded = strict and document["excluded_jobs"]
+    if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
+        code = _NOT_ALL
+    is_bad = code == _NOT_ALL
     if outcome.is_left:
         terminal.say("Stopping: no more runs are started; those under way continue.")
         if Runner(workspace).has_driver():
             then = "The `drive` service resumes it; follow it with: {cli} watch {id}"
     elif not outcome.state.is_under_way:
-        terminal.say(_outcome(workspace, document))
+        terminal.say(_outcome(workspace, document), is_needed=is_bad)
+        if terminal.manner.quiet and (failure := backfills.first_failure(document)):
+            terminal.say(failure, is_needed=True)  # no progress has shown it
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
-        terminal.say(f"Became complete meanwhile, not run: {one['job']['name']} {keys}")
+        text = f"Became complete meanwhile, not run: {one['job']['name']} {keys}"
+        terminal.say(text, is_needed=is_bad)
     if outcome.timed_out and outcome.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
-    excluded = strict and document["excluded_jobs"]
-    if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
-        code = _NOT_ALL
     if code:
         raise typer.Exit(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -25,7 +24,7 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.cli.render import mark, table
-from lineage_backfill.engines.runtime import find_jars
+from lineage_backfill.engines.runtime import find_jars, find_java
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
 from lineage_backfill.lineage.airflow import airflow_troubles
 from lineage_backfill.model import DatasetRef, JobRef
@@ -367,15 +366,14 @@ def _more(found: Any) -> str:
 
 
 def _check_java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    hint = f"Install a JDK {_JAVA} or later, and set JAVA_HOME or PATH."
-    if java is None:
-        raise EnvironmentMissingError(f"none in {home or 'PATH'}", hint=hint)
+    java = find_java(os.environ)
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', printed)
     if found is None or int(found[1]) < _JAVA:
-        raise EnvironmentMissingError(f"{java} is not Java {_JAVA} or later", hint=hint)
+        raise EnvironmentMissingError(
+            f"{java} is not Java {_JAVA} or later",
+            hint=f"Install a JDK {_JAVA} or later, and set JAVA_HOME or PATH.",
+        )
     return f"{java}: Java {found[1]}"
 
 

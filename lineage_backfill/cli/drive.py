@@ -22,6 +22,9 @@ from lineage_backfill.presentation.text import counted
 from lineage_backfill.web import server
 from lineage_backfill.workspace.service import Service, ServiceReporter
 
+_WRITTEN = "Write it as in --listen 127.0.0.1:8085."
+_OTHER = "Name another address or port with --listen; any free port with --listen 127.0.0.1:0."
+
 
 @takes_options
 def drive(
@@ -43,7 +46,7 @@ def drive(
     stopped = Event()
     with ExitStack() as stack:
         if listen is not None:
-            listening = stack.enter_context(server.listen(*_address(listen)))
+            listening = stack.enter_context(server.listen(*_address(listen), hint=_OTHER))
             address = server.address_of(listening)
             ready = partial(terminal.say, f"Serving {address}")
             serve = partial(server.serve, project, listening, ready=ready)
@@ -55,7 +58,7 @@ def drive(
             reporter_of=Lines,
             reporter=ServiceLines(),
             slots=backfills,
-            gone=takeover.machine_gone or (),
+            gone=takeover.gone,
         )
         terminal.say(f"Driving the backfills of {project.name}; SIGTERM stops this, and no job.")
         service.run(stopped)
@@ -65,9 +68,7 @@ def drive(
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or not host:
-        raise UsageError(
-            f"--listen {text!r} is not an address", hint="Write it as in --listen 127.0.0.1:8085."
-        )
+        raise UsageError(f"--listen {text!r} is not an address", hint=_WRITTEN)
     return host.strip("[]"), int(port)
 
 

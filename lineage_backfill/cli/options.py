@@ -410,6 +410,16 @@ class TakeoverOptions:
         ),
     ] = None
 
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The machines, by host name; raises UsageError for an empty name."""
+        if not all(one.strip() for one in self.machine_gone or ()):
+            raise UsageError(
+                "--machine-gone names no machine",
+                hint="Give the host name that `lineage-backfill resume` prints.",
+            )
+        return tuple(self.machine_gone or ())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions(SourceOptions):

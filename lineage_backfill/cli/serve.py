@@ -11,6 +11,8 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.presentation import documents
 from lineage_backfill.web import server
 
+_OTHER = "Take another port with --port, any free one with --port 0; --host names the address."
+
 
 @takes_options
 def serve(
@@ -40,7 +42,7 @@ def serve(
 ) -> None:
     """Show backfills, plans, lineage and settings in a browser, read-only, until Ctrl-C."""
     project = source.load()
-    with server.listen(host, port) as listening:
+    with server.listen(host, port, hint=_OTHER) as listening:
         address = server.address_of(listening)
 
         def ready() -> None:

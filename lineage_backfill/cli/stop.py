@@ -55,7 +55,7 @@ def cancel(
     workspace = which.open()
     reporter = progress(terminal.talk())
     with reporter.showing():
-        options = DriveOptions(gone=takeover.machine_gone or ())
+        options = DriveOptions(gone=takeover.gone)
         outcome = Runner(workspace, reporter, options).cancel(which.backfill, kill=kill)
     ended = "{id} has ended ({state}): nothing to cancel."
     text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)

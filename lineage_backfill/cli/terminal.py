@@ -96,12 +96,12 @@ def refuse_unasked(what: str) -> None:
         )
 
 
-def say(text: str, *, style: str = "", asking: bool = False) -> None:
-    """Print one sentence on stderr; with --quiet only if a question follows."""
+def say(text: str, *, style: str = "", is_needed: bool = False) -> None:
+    """Print one sentence on stderr; with --quiet only if it `is_needed`."""
     if manner.is_log:
         log_line("info", text)
         return
-    (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
+    (err() if is_needed else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
 def zone() -> tzinfo | None:

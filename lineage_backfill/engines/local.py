@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.pool import PoolEngine, complaint
+from lineage_backfill.engines.runtime import find_java
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import EngineError
+from lineage_backfill.planning.plan import PlannedRun
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
 
@@ -51,6 +54,7 @@ class LocalEngine(PoolEngine):
         given = LocalSettings(**settings)
         super().__init__(slots=given.slots, idle_seconds=given.idle_seconds)
         self._command = given.worker()
+        self._needs_java = not given.command
         self._project = project
         self._folder = state_dir / "workers"
         self._environment = dict(given.env)
@@ -63,6 +67,13 @@ class LocalEngine(PoolEngine):
             folder=self._folder,
             environment=self._environment,
         )
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse runs where a worker could not start; raises EnvironmentMissingError."""
+        if runs and self._needs_java:
+            find_java({**os.environ, **self._environment})
 
     def open(self) -> None:
         """Start the first worker if there is none; raises EnvironmentMissingError."""

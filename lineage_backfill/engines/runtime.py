@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -28,6 +29,18 @@ def find_jars() -> tuple[str, ...]:
         said[1] if said else found.stderr.strip(),
         hint=(said and said[2]) or "Run `lineage-backfill doctor`.",
     )
+
+
+def find_java(environment: Mapping[str, str]) -> str:
+    """Return the program java, where Spark looks for it; raises EnvironmentMissingError."""
+    home = environment.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else environment.get("PATH"))
+    if java is None:
+        raise EnvironmentMissingError(
+            f"no Java found in {f'JAVA_HOME ({home})' if home else 'PATH'}",
+            hint="Install a JDK 17 or later, and set JAVA_HOME or PATH.",
+        )
+    return java
 
 
 def reconcile(files: AttemptFiles, since: datetime | None = None) -> Outcome | None:

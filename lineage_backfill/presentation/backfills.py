@@ -183,6 +183,14 @@ def outcome(status: Document, report: Document | None = None) -> str:
     return f"Stopped: {what}; {_still_stale(stale)}."
 
 
+def first_failure(status: Document) -> str:
+    """Return the first failed run and its error; empty if none failed."""
+    failed = (run for run in status["runs"] if run["state"] == RunState.FAILED)
+    for run in failed:
+        return f"{run['job']['name']} {keys_on_a_line(tuple(run['partitions']))}: {run['error']}"
+    return ""
+
+
 def repaired(report: Document) -> str:
     """Return what a backfill repaired in one sentence, from its report alone."""
     outputs = report["outputs"]

@@ -41,7 +41,12 @@ def revealed(
         return environ[name]
     if kind == "file":
         path = base / Path(name).expanduser()
-        data = read(path)
+        try:
+            data = read(path)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{place}: {error}", hint="Name a file that this account can read."
+            ) from error
         if data is None:
             raise ConfigError(
                 f"{place}: there is no file {path}", hint="Create the file, or correct the path."

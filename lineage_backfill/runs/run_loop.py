@@ -26,7 +26,7 @@ from lineage_backfill.errors import (
     ServiceUnreachableError,
     StoreError,
 )
-from lineage_backfill.files import private, private_folder
+from lineage_backfill.files import private, private_folder, reason
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
@@ -434,7 +434,7 @@ class RunLoop:
                 file.write(json.dumps(spec))
         except OSError as error:
             raise StoreError(
-                f"the run spec {attempt.spec_path} cannot be written: {error}",
+                f"the run spec {attempt.spec_path} cannot be written: {reason(error)}",
                 hint=f"Free disk space or grant write access, then `resume {spec['backfill_id']}`.",
             ) from error
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from lineage_backfill.errors import EnvironmentMissingError, LineageError
-from lineage_backfill.files import open_file, refuse_endless
+from lineage_backfill.files import open_file, reason, refuse_endless
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
@@ -236,7 +236,8 @@ def _fold(
             raise LineageError(f"{place}: not JSON: {error}", hint=_HINT) from error
         except (OSError, EOFError, zlib.error) as error:
             raise LineageError(
-                f"{place}: cannot be read from here on: {error}", hint="Copy the file again."
+                f"{place}: cannot be read from here on: {reason(error)}",
+                hint="Copy the file again.",
             ) from error
     if tombstones:
         warnings.append(

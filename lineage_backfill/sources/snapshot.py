@@ -14,6 +14,7 @@ from msgspec import NODEFAULT, MsgspecError, Struct, convert
 from msgspec.structs import asdict, fields
 
 from lineage_backfill.errors import LineageError
+from lineage_backfill.files import reason
 from lineage_backfill.lineage.snapshot import (
     ColumnEdge,
     DatasetNode,
@@ -51,7 +52,7 @@ class SnapshotSource:
             raise LineageError(f"{self._path}: no such file", hint="Check the path.") from error
         except (*NOT_WHOLE, TypeError, KeyError, MsgspecError) as error:
             raise LineageError(
-                f"{self._path}: not a valid lineage snapshot: {error}", hint=_HINT
+                f"{self._path}: not a valid lineage snapshot: {reason(error)}", hint=_HINT
             ) from error
 
     def _read(self) -> LineageSnapshot:

@@ -10,12 +10,13 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from lineage_backfill.errors import AddressError, EnvironmentMissingError
+from lineage_backfill.files import reason
 from lineage_backfill.project import Project
 
 _THREADS = 4
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, hint: str = "Take another port.") -> socket.socket:
     """Return a listening socket, on any free port for 0; raises AddressError."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(
@@ -30,11 +31,9 @@ def listen(host: str, port: int) -> socket.socket:
             opened.close()
             raise
     except (OSError, OverflowError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise AddressError(
-            f"pages cannot be served at {host} port {port}: {reason}",
-            hint="Take another port with --port, any free one with --port 0; --host names the"
-            " address.",
+            f"pages cannot be served at {host} port {port}: {reason(error)}",
+            hint=hint,
         ) from error
     return opened
 

@@ -94,4 +94,4 @@ def read_file(path: Path) -> bytes | None:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     except OSError as error:
-        raise unreadable(path, error.strerror or str(error)) from error
+        raise unreadable(path, files.reason(error)) from error

@@ -20,6 +20,7 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
+from tests.airflow_suite import planned
 
 OUTPUT: dict[str, Any] = {"dataset": {"namespace": "n", "name": "d"}, "partitions": []}
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
@@ -474,6 +475,15 @@ def test_local_reports_what_is_missing_when_it_is_opened(tmp_path: Path) -> None
     with pytest.raises(EnvironmentMissingError, match="no Java was found"):
         engine.open()
     engine.close()
+
+
+def test_local_refuses_runs_without_java_before_it_starts_a_worker(tmp_path: Path) -> None:
+    for env in ({"JAVA_HOME": str(tmp_path)}, {"JAVA_HOME": "", "PATH": str(tmp_path)}):
+        engine = create_engine("local", {"env": env}, project=tmp_path, state_dir=tmp_path)
+        with pytest.raises(EnvironmentMissingError, match="no Java found in"):
+            engine.check([planned("job")], lambda _run: {})
+        engine.check([], lambda _run: {})
+        engine.close()
 
 
 @pytest.fixture

@@ -189,6 +189,9 @@ def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
     assert "lineage_backfill_drivers 1.0" in metrics
     assert shop.started() == ["clean"]
     assert "is not an address" in shop("drive", "--listen", "nowhere", code=64).stderr
+    refused = shop("drive", "--listen", "192.0.2.1:1", code=64).stderr
+    assert "--listen" in refused
+    assert "--port" not in refused
 
 
 def test_two_drives_on_one_postgresql_never_drive_a_backfill_twice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,41 @@ def test_a_program_that_tells_no_live_keys_refuses_alike(
     project.write_text(project.read_text().replace("[engines.here]\n", f"[engines.here]\n{live}"))
     assert "which keys others run" in shop("run", *FIX, "--yes", *how, code=code).stderr
     assert shop.journal() == []
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+def test_a_missing_java_is_found_before_anything_is_kept(shop: Shop, how: tuple[str, ...]) -> None:
+    project = shop.folder / "lineage-backfill.toml"
+    java = f'kind = "local"\nenv = {{ JAVA_HOME = "{shop.folder}" }}\n[engines.other]\n'
+    project.write_text(project.read_text().replace("[engines.here]\n", f"[engines.here]\n{java}"))
+    refused = shop("run", *FIX, "--yes", *how, code=1)
+    assert "no Java found in JAVA_HOME" in refused.stderr
+    assert (refused.stdout, left(shop)) == ("", [])
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry", "cancel", "drive"])
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_machine_without_a_name_is_not_gone(shop: Shop, verb: str, name: str) -> None:
+    shop("run", *FIX, "--yes")
+    refused = shop(verb, "--machine-gone", name, code=64)
+    assert "--machine-gone names no machine" in refused.stderr
+
+
+def test_a_secret_in_a_pipe_is_refused_by_its_place(shop: Shop) -> None:
+    os.mkfifo(shop.folder / "key")
+    refused = shop("run", *FIX, "--yes", "--parameter", "key=secret:file:key", code=64).stderr
+    assert "parameter `key`: " in refused
+    assert "it is a pipe" in refused
+    assert "--config" not in refused
+
+
+def test_a_failure_is_told_even_if_quiet(shop: Shop) -> None:
+    shop.does({"clean": "fail"})
+    told = shop("run", *FIX, "--yes", "-q", code=3).stderr.splitlines()
+    assert told == [
+        "Stopped: 1 of 2 runs failed; 4 partitions are still stale.",
+        "clean 2024-01-02T00..2024-01-02T02: ValueError: no [such] column",
+    ]
 
 
 @pytest.mark.parametrize("how", [(), ("--detach",)])

@@ -26,6 +26,8 @@ def _nothing_known() -> Iterator[None]:
     [
         ("at http://me:pa55@h:5000/x", "at http://me:***@h:5000/x"),
         ("https://ghp_abc@h/x", "https://***@h/x"),
+        ("/p/https:/ghp_abc@h/x: no such file", "/p/https:/***@h/x: no such file"),
+        ("https:/me:pa55@h/x", "https:/me:***@h/x"),
         ("postgresql+psycopg://u:p%40w:rd@h/db!", "postgresql+psycopg://u:***@h/db!"),
         ("http://h/?a=b&api_key=abc&page=2", "http://h/?a=b&api_key=***&page=2"),
         ("jdbc:postgresql://h/db;user=a;password=zz", "jdbc:postgresql://h/db;user=a;password=***"),
@@ -50,6 +52,8 @@ def test_what_its_own_form_tells_is_hidden(text: str, shown: str) -> None:
         "Set LINEAGE_BACKFILL_LINEAGE_API_KEY, or `headers`.",
         "key_column = region, api keys: 3",
         "s3://bucket/day=2024-01-01",
+        "abfss://lake@account.dfs.core.windows.net/orders",
+        "file:/lake/day=2024-01-01/by:me@2024.json",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

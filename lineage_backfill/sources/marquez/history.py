@@ -27,6 +27,7 @@ from zlib import crc32
 import msgspec
 
 from lineage_backfill.errors import LineageError
+from lineage_backfill.files import reason
 from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
@@ -155,7 +156,8 @@ class EventHistory:
             try:
                 history._save(cache)
             except OSError as error:
-                api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
+                why = reason(error)
+                api.warnings.append(f"{cache}: the events cannot be kept for next time: {why}")
         return history
 
     @property

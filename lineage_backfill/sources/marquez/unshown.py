@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
+from lineage_backfill.files import reason
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.model import JobRef
@@ -58,7 +59,8 @@ def fold_unshown(
                 # Rebuilt in minutes at most: speed matters more than size.
                 write_records(cache, chain([header], events), level=1)
             except OSError as error:
-                api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
+                why = reason(error)
+                api.warnings.append(f"{cache}: the events cannot be kept for next time: {why}")
     for event in events:
         history.builder.add(event)
 

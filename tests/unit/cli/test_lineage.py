@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -157,6 +158,10 @@ def test_a_snapshot_that_is_damaged_is_refused(
     said = told(capsys, "impact", "public.orders", "--snapshot", file.name, code=1)
     assert "not a valid lineage snapshot" in said
     assert "lineage pull" in said
+    file.unlink()
+    os.mkfifo(file)
+    said = told(capsys, "impact", "public.orders", "--snapshot", file.name, code=1)
+    assert "snapshot: it is a pipe, a socket or a device" in said
 
 
 @pytest.mark.parametrize(

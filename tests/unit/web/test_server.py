@@ -18,8 +18,8 @@ def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
         port = first.getsockname()[1]
         assert server.address_of(first) == f"http://127.0.0.1:{port}/"
         with pytest.raises(AddressError, match=f"127.0.0.1 port {port}: Address already") as raised:
-            server.listen("127.0.0.1", port)
-    assert "--port 0" in raised.value.hint
+            server.listen("127.0.0.1", port, hint="Try --port 0.")
+    assert raised.value.hint == "Try --port 0."
     assert (raised.value.code, raised.value.exit_code) == ("LB-130", 64)
 
 
