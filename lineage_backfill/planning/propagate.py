@@ -493,16 +493,16 @@ class _Run:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     ready.append(follower)
-        tied: dict[JobFacts, PartitionSet] = {}
-        for (facts, key), count in waiting.items():
-            if count:
-                tied[facts] = tied.get(facts, NOTHING) | key
-        if not tied:
+        stuck = _in_cycles({node for node, count in waiting.items() if count}, needs)
+        if not stuck:
             return {}, ""
-        return tied, self._name_cycle({n for n, count in waiting.items() if count}, needs)
+        tied: dict[JobFacts, PartitionSet] = {}
+        for facts, key in stuck:
+            tied[facts] = tied.get(facts, NOTHING) | key
+        return tied, self._name_cycle(stuck, needs)
 
     def _needs(self, jobs: Sequence[JobFacts]) -> dict[_Node, dict[_Node, None]]:
-        """Return, for each stale key of the jobs, the stale keys of the jobs that it needs."""
+        """Return, for each key of the jobs that may run, those of the jobs that it needs."""
         makers: dict[DatasetFacts, list[tuple[JobFacts, EdgeMapping]]] = {}
         for facts in jobs:
             for output in facts.outputs:
@@ -510,7 +510,7 @@ class _Run:
                     makers.setdefault(output.data, []).append((facts, output.mapping))
         needs: dict[_Node, dict[_Node, None]] = {}
         for facts in jobs:
-            for key in self.results[facts].stale.singles():
+            for key in self.results[facts].planned.singles():
                 found = needs[facts, key] = {}
                 assert facts.calendar is not None
                 reading = facts.calendar.with_later(key, facts.lookback)
@@ -519,7 +519,7 @@ class _Run:
                         continue
                     wanted = self.memo.required(edge.mapping, key if edge.own else reading)
                     for maker, mapping in makers.get(edge.data, ()):
-                        build = self.memo.affected(mapping, wanted) & self.results[maker].stale
+                        build = self.memo.affected(mapping, wanted) & self.results[maker].planned
                         found.update(((maker, one), None) for one in build.singles())
         return needs
 
@@ -539,6 +539,17 @@ class _Run:
             return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
 
         return "a cycle: " + " needs ".join(show(*part) for part in cycle)
+
+
+def _in_cycles(waiting: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> set[_Node]:
+    """Return the nodes that need themselves, of those that are never ready."""
+    if not waiting:
+        return set()
+    import networkx as nx  # slow to import, and true cycles are rare
+
+    graph = nx.DiGraph((node, one) for node in waiting for one in needs[node] if one in waiting)
+    groups = nx.strongly_connected_components(graph)
+    return {n for group in groups for n in group if len(group) > 1 or graph.has_edge(n, n)}
 
 
 def _knows_keys(facts: JobFacts, stale_inputs: Sequence[Input]) -> bool:
