@@ -6,12 +6,16 @@ import hashlib
 import hmac
 import json
 import logging
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import Any
@@ -24,10 +28,12 @@ from lineage_backfill.project.notify import NotifyDeclaration, wrong_address
 
 _log = logging.getLogger(__name__)
 _LOOK = 0.5  # seconds between two reads of the outbox
-_TIMEOUT = (5.0, 10.0)  # seconds to connect, and for each answer
-_COMMAND_TIMEOUT = 30.0
+_TIMEOUT = 10.0  # seconds to connect, and for each answer
+_LIMIT = 30.0  # seconds for one delivery
+_MOST_SAID, _TAIL = 10_000_000, 400  # bytes that a command may print on stderr, and that are shown
+_WAIT = 0.05  # seconds between two looks at a command
 _HELD = timedelta(minutes=2)  # other couriers leave a notice alone this long after it was taken
-_FIRST, _LONGEST, _MOST = timedelta(seconds=10), timedelta(hours=1), 30  # tries: more than a day
+_FIRST, _LONGEST, _MOST = timedelta(seconds=10), timedelta(hours=1), 34  # tries: more than a day
 
 
 class Undelivered(Exception):
@@ -35,7 +41,7 @@ class Undelivered(Exception):
 
 
 class Courier:
-    """Delivers notices in a separate thread, at least once.
+    """Delivers notices, at least once, in a thread for each hook: one that hangs delays no other.
 
     `reveal` returns the secret for a reference, `look` is called regularly. Webhooks are sent only
     to `hosts`, and redirects are not followed.
@@ -60,32 +66,37 @@ class Courier:
         self._folder = folder
         self._look = look
         self._over = Event()
-        self._thread = Thread(target=self._work, name="notify", daemon=True)
+        works = [look, *(partial(self._deliver_due, one) for one in self._hooks)]
+        self._threads = [
+            Thread(target=self._repeat, args=(one,), name="notify", daemon=True) for one in works
+        ]
 
     def start(self) -> None:
         """Start delivering."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self, patience: float) -> None:
-        """Deliver due notices for at most `seconds`; the rest stays in the outbox."""
+        """Deliver due notices for at most `patience` seconds; the rest stays in the outbox."""
         self._over.set()
-        self._thread.join(patience)
+        deadline = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self) -> None:
+    def _repeat(self, work: Callable[[], None]) -> None:
         while not self._over.wait(_LOOK):
-            self._look()
-            self._deliver_due()
-        self._deliver_due()
+            work()
+        work()
 
-    def _deliver_due(self) -> None:
+    def _deliver_due(self, hook: str) -> None:
         with suppress(BackfillError):  # the store does not answer: try later
-            while self.deliver_one():
+            while self.deliver_one([hook]):
                 pass
 
-    def deliver_one(self) -> bool:
+    def deliver_one(self, hooks: Collection[str] | None = None) -> bool:
         """Deliver the next due notice; return whether there was one. Raises StoreError."""
         now = self._clock.now()
-        notice = self._store.take_notice(list(self._hooks), now=now, until=now + _HELD)
+        notice = self._store.take_notice(hooks or list(self._hooks), now=now, until=now + _HELD)
         if notice is None:
             return False
         hook = self._hooks[notice.hook]
@@ -93,15 +104,15 @@ class Courier:
             if hook.command:
                 self._run(hook.command, notice)
             else:
-                self._post(hook, notice)
-        except Undelivered as error:
+                _within(_LIMIT, partial(self._post, hook, notice))
+        except Exception as error:  # noqa: BLE001 - no hook must end the thread
             self._put_off(notice, error)
         else:
             self._store.drop_notice(notice)
             _log.info("notice %s (%s) delivered", notice.id, notice.body["event"])
         return True
 
-    def _put_off(self, notice: Notice, error: Undelivered) -> None:
+    def _put_off(self, notice: Notice, error: Exception) -> None:
         if notice.tries + 1 >= _MOST:
             self._store.drop_notice(notice)
             _log.warning("notice %s dropped after the last try: %s", notice.id, error)
@@ -111,27 +122,35 @@ class Courier:
         _log.warning("notice %s not delivered, next try in %s: %s", notice.id, wait, error)
 
     def _run(self, command: Sequence[str], notice: Notice) -> None:
-        body = json.dumps(notice.body).encode()
-        with (
-            TemporaryFile() as said
-        ):  # not a pipe: what the command leaves behind may hold that open
+        # Files, not pipes: what the command leaves behind may hold those open.
+        with TemporaryFile() as told, TemporaryFile() as said:
+            told.write(json.dumps(notice.body).encode())
+            told.seek(0)
             try:
-                done = subprocess.run(
+                process = subprocess.Popen(
                     command,
-                    input=body,
+                    stdin=told,
                     stdout=subprocess.DEVNULL,
                     stderr=said,
-                    timeout=_COMMAND_TIMEOUT,
                     cwd=self._folder,
-                    check=False,
                     start_new_session=True,  # signals to its group reach no driver
                 )
-            except (OSError, subprocess.SubprocessError) as error:
+            except OSError as error:
                 raise Undelivered(f"{command[0]}: {error}") from error
-            said.seek(0)
+            deadline = time.monotonic() + _LIMIT
+            size = 0
+            while process.poll() is None and time.monotonic() < deadline and size < _MOST_SAID:
+                time.sleep(_WAIT)
+                size = os.fstat(said.fileno()).st_size
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                why = "printed too much on stderr" if size >= _MOST_SAID else "took too long"
+                raise Undelivered(f"{command[0]} {why}, and was stopped")
+            said.seek(-min(_TAIL, said.seek(0, os.SEEK_END)), os.SEEK_END)
             end = said.read().decode(errors="replace").strip()[-200:]
-        if done.returncode:
-            raise Undelivered(f"{command[0]} ended with exit code {done.returncode}: {end}")
+        if process.returncode:
+            raise Undelivered(f"{command[0]} ended with exit code {process.returncode}: {end}")
 
     def _post(self, hook: NotifyDeclaration, notice: Notice) -> None:
         try:
@@ -161,6 +180,27 @@ class Courier:
         if not 200 <= status < 300:
             moved = "; redirects are not followed" if 300 <= status < 400 else ""
             raise Undelivered(f"the webhook answers {status}{moved}")
+
+
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Do something in a thread, which is left alone if that takes too long; raises Undelivered."""
+    ended: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def do() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - raised again below
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    Thread(target=do, name="webhook", daemon=True).start()
+    try:
+        error = ended.get(timeout=seconds)
+    except Empty:
+        raise Undelivered(f"the webhook gave no answer within {seconds:g} s") from None
+    if error is not None:
+        raise error
 
 
 def signed(body: bytes, key: str, at: int) -> Mapping[str, Any]:

@@ -352,7 +352,7 @@ class Runner:
         limits = project.declarations.limits
         with (
             nullcontext(engines) if engines else workspace.open_engines(used) as opened,
-            self._notifying(store) as (reporter, kept),
+            self.notifying(store) as (reporter, kept),
         ):
             if must_open and used <= opened.keys():  # if not, the executor refuses the plan
                 for name, engine in opened.items():
@@ -405,8 +405,8 @@ class Runner:
         )
 
     @contextmanager
-    def _notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
-        """Give a reporter and a store that write notices, and deliver these in this block."""
+    def notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
+        """Give a reporter and a store that write notices; deliver all of the project meanwhile."""
         if not self._project.notify:
             yield self._reporter, store
             return
@@ -436,7 +436,7 @@ class Runner:
         if any("needs_approval" in hook.on for hook in self._project.notify):
             with (
                 self._workspace.open_store(create=True) as store,
-                self._notifying(store),
+                self.notifying(store),
             ):
                 runs = plan.totals.get("runs")
                 text = f"of {runs} runs has to be confirmed"

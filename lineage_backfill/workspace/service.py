@@ -73,7 +73,7 @@ class Service:
         Raises StoreError if the run store cannot be used.
         """
         workspace = self.open_workspace()
-        with workspace.open_store(create=True) as store:
+        with workspace.open_store(create=True) as store, Runner(workspace).notifying(store):
             try:
                 while not stopped.is_set():
                     try:

@@ -194,6 +194,16 @@ def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
     assert "--port" not in refused
 
 
+def test_an_idle_drive_delivers_what_others_left(shop: Shop, drive: Callable[..., Command]) -> None:
+    shop.declare(
+        '[[notify]]\non = ["finished"]\ncommand = ["sh", "-c", "test -e up && cat > got"]\n'
+    )
+    shop("run", *FIX, "--yes")
+    (shop.folder / "up").touch()
+    drive()
+    wait_for((shop.folder / "got").exists)
+
+
 def test_two_drives_on_one_postgresql_never_drive_a_backfill_twice(
     shop: Shop, postgres_url: str
 ) -> None:

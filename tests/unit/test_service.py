@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -51,6 +51,9 @@ class Runner:
 
     def let_go(self) -> None:
         self.over.set()
+
+    def notifying(self, _store: RunStore) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Bench:

@@ -6,11 +6,12 @@ import hashlib
 import hmac
 import json
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -26,6 +27,7 @@ from lineage_backfill.errors import (
     StoreUnreachableError,
 )
 from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.notify import courier as module
 from lineage_backfill.notify.courier import Courier
 from lineage_backfill.ports import AttemptState, Lease, Move, Notice, Reporter, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
@@ -378,9 +380,11 @@ def test_what_never_arrives_is_given_up_after_a_day_or_more(
     hook = NotifyDeclaration(on=("failed",), webhook="http://10.0.0.1/")
     put(store, hook)
     post = courier(store, hook, clock, tmp_path)
-    while post.deliver_one():
-        clock.at += timedelta(hours=1)
-    assert NOW + timedelta(days=1) < clock.at < NOW + timedelta(days=2)
+    last = NOW
+    for _ in range(3 * 24 * 60):
+        clock.at += timedelta(minutes=1)
+        last = clock.at if post.deliver_one() else last
+    assert NOW + timedelta(days=1) < last < NOW + timedelta(days=2)
     assert told(store, hook) == []
 
 
@@ -407,3 +411,86 @@ def test_a_hook_that_hangs_keeps_no_one_from_ending(store: SqlRunStore, tmp_path
     post.stop(0.2)
     assert threading.active_count() > 1  # it goes on by itself, and the drive has gone on
     post.stop(10)
+
+
+HANGS = "sleep 60 & echo $! > pid; wait"
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().split()[2] != "Z"
+
+
+def test_a_hook_that_hangs_delays_no_other(store: SqlRunStore, tmp_path: Path) -> None:
+    hangs = NotifyDeclaration(on=("failed",), command=("/bin/sh", "-c", HANGS))
+    takes = NotifyDeclaration(on=("failed",), command=("/bin/sh", "-c", "cat > got"))
+    put(store, hangs)
+    put(store, takes, "n-2")
+    hooks, hosts = [hangs, takes], ["127.0.0.1"]
+    post = Courier(store, hooks, clock=Clock(), reveal=str, hosts=hosts, folder=tmp_path)
+    post.start()
+    post.stop(5)
+    assert json.loads((tmp_path / "got").read_text())["id"] == "n-2"
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+
+
+def test_a_command_that_takes_too_long_is_stopped_with_all_it_started(
+    store: SqlRunStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "_LIMIT", 1.0)
+    hook = NotifyDeclaration(on=("failed",), command=("/bin/sh", "-c", HANGS))
+    put(store, hook)
+    assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert "/bin/sh took too long, and was stopped" in caplog.text
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_command_that_floods_a_stream_fills_no_disk(
+    store: SqlRunStore, tmp_path: Path, stream: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = ("/bin/sh", "-c", f"head -c 500000000 /dev/zero >&{stream}; exec yes >&2")
+    hook = NotifyDeclaration(on=("failed",), command=command)
+    put(store, hook)
+    began = time.monotonic()
+    assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert time.monotonic() - began < 15
+    assert "/bin/sh printed too much on stderr, and was stopped" in caplog.text
+
+
+def test_a_webhook_that_answers_byte_by_byte_is_given_up(
+    store: SqlRunStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "_LIMIT", 1.0)
+
+    def drip(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            for byte in b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200:
+                connection.send(bytes([byte]))
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: drip(server.accept()[0]), daemon=True).start()
+        hook = NotifyDeclaration(
+            on=("failed",), webhook=f"http://127.0.0.1:{server.getsockname()[1]}/"
+        )
+        put(store, hook)
+        began = time.monotonic()
+        assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert time.monotonic() - began < 8
+    assert "the webhook gave no answer within 1 s" in caplog.text
+
+
+def test_a_hook_that_cannot_even_be_called_ends_no_thread(
+    store: SqlRunStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = NotifyDeclaration(on=("failed",), command=("a\0b",))
+    put(store, hook)
+    assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert "not delivered" in caplog.text
