@@ -20,6 +20,7 @@ import pytest
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Origin
+from spark_runtime.session import find_jars
 from tests.airflow_suite import DAY, PROJECT, AirflowSuite, Desk, Place, planned, until
 
 if TYPE_CHECKING:
@@ -253,7 +254,10 @@ class TestSparkInAirflow:
         folder = airflow.folder / "spark"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(Path(__file__).with_name("airflow_spark"), folder)
-        (folder / "python").write_text(sys.executable)
+        jars = ",".join(map(str, find_jars()))
+        runtime = str(ROOT / "spark_runtime" / "__main__.py")
+        places = {"python": sys.executable, "runtime": runtime, "jars": jars}
+        (folder / "places.json").write_text(json.dumps(places))
         file = folder / "lineage-backfill.toml"
         file.write_text(file.read_text().replace("http://localhost:8080", airflow.url))
         shutil.copy(folder / "dags.py", airflow.folder / "dags" / "spark.py")

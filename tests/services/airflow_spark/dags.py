@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.python import ExternalPythonOperator
 from airflow.sdk import DAG
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 PROJECT = Path(__file__).parents[1] / "spark"
-#: The interpreter that has Spark.
-PYTHON = Path((PROJECT / "python").read_text())
+#: Of this machine: `python` has Spark; and where `runtime` and Delta's `jars` are.
+PLACES = json.loads((PROJECT / "places.json").read_text())
 KNOWN = {"start_date": datetime(2026, 1, 1, tzinfo=UTC), "catchup": False}
 
 
@@ -32,22 +33,27 @@ hourly = DAG(
 )
 ExternalPythonOperator(
     task_id="clean",
-    python=str(PYTHON),
+    python=PLACES["python"],
     python_callable=clean,
     op_args=["{{ dag_run.model_dump_json() }}", str(PROJECT)],
     expect_airflow=False,
     dag=hourly,
 )
 daily = DAG("spark_daily", schedule=None, is_paused_upon_creation=False, **KNOWN)
-BashOperator(
+SparkSubmitOperator(
     task_id="daily",
-    bash_command=(
-        f"{PYTHON.parent}/spark-submit --master local[1] --jars $({PYTHON} -m spark_runtime jars |"
-        " paste -sd,) --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf"
-        " spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        f' {PROJECT}/main.py run --job daily --project {PROJECT} --airflow-run "$DAG_RUN"'
-    ),
-    env={"DAG_RUN": "{{ dag_run.model_dump_json() }}", "PYSPARK_PYTHON": str(PYTHON)},
-    append_env=True,
+    application=PLACES["runtime"],
+    application_args=[
+        *("run", "--job", "daily", "--project", str(PROJECT)),
+        *("--airflow-run", "{{ dag_run.model_dump_json() }}"),
+    ],
+    jars=PLACES["jars"],
+    conf={
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",  # 50 for a few files take the time
+        "spark.ui.enabled": "false",
+    },
+    env_vars={"PYSPARK_PYTHON": PLACES["python"]},
     dag=daily,
 )
