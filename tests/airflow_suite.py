@@ -384,11 +384,10 @@ class AirflowSuite:
             lines = [place.started(f"three.{name}", hour) for name in "abc"]
             assert [[line["try"] for line in one] for one in lines] == [[*range(1, number + 1)]] * 3
             assert len({line["run"] for one in lines for line in one}) == 1
-            begun = (
-                "POST /api/v2/dags/three/dagRuns",
-                "POST /api/v2/dags/three/clearTaskInstances",
-            )
-            assert [line for line in wire.sent if line in begun] == [begun[number - 1]]
+            create = "POST /api/v2/dags/three/dagRuns"
+            clear = "POST /api/v2/dags/three/clearTaskInstances"
+            begun = [line for line in wire.sent if line in (create, clear)]
+            assert begun == ([create] if number == 1 else [clear, clear])  # one only asks
 
     def test_a_task_below_one_that_was_skipped_runs(
         self, place: Place, desk: Desk, hour: datetime
@@ -665,6 +664,33 @@ class AirflowSuite:
         found = other.find(path, json.loads(path.read_text())["token"])
         assert found is not None
         assert desk.wait(other, found) is AttemptState.SUCCEEDED
+
+    def test_a_job_that_a_task_stores_is_submitted_again_when_the_task_is_cleared(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        """Unless an earlier attempt of the run has submitted it, and could not wait for its end."""
+        assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
+        (place.folder / "fails").touch()
+        name = uuid4().hex
+        assert desk.run("durable.build", hour, run_id=name) is AttemptState.FAILED
+        (place.folder / "fails").unlink()
+        state = desk.run("durable.build", hour, run_id=name, attempt=2)
+        assert state is AttemptState.SUCCEEDED
+        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2]
+        assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
+        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2, 4]
+
+    @pytest.mark.usefixtures("desk")
+    def test_the_script_of_a_plan_submits_a_stored_job_again(
+        self, place: Place, tmp_path: Path, hour: datetime
+    ) -> None:
+        place.start("durable", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.state("durable", run) == "success")
+        text = PROJECT.format(url="http://127.0.0.1:9", dag="durable", task="build")
+        (tmp_path / "lineage-backfill.toml").write_text(text)
+        script, env = place.script(tmp_path, f"{hour:%Y-%m-%dT%H}")
+        subprocess.check_call(["bash", "-c", script], env=env, timeout=120)
+        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2]
 
     def test_cancel_stops_what_is_ours(self, place: Place, desk: Desk, hour: datetime) -> None:
         engine = desk.engine()
@@ -1016,16 +1042,19 @@ class AirflowSuite:
 
     def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
         """Twenty runs at once, of a DAG that runs two: most of them wait in Airflow."""
-        sent = self.requests_of(place, desk, "one.build")
-        assert sent.total() <= 5 * 20, sent
+        hours = [place.fresh() for _ in range(20)]
+        for tries in (1, 2):  # created, and cleared
+            sent = self.requests_of(place, desk, "one.build", hours, tries)
+            assert sent.total() <= 5 * 20, sent
 
-    def requests_of(self, place: Place, desk: Desk, job: str) -> Counter[str]:
-        """Run a job for twenty hours, once each; return how often each request was sent."""
+    def requests_of(
+        self, place: Place, desk: Desk, job: str, hours: Sequence[datetime], tries: int = 1
+    ) -> Counter[str]:
+        """Run a job once for each hour; return how often each request was sent."""
         wire = Wire()
         engine = desk.engine(wire, poll=4)
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         engine.listen(ended.put)
-        hours = [place.fresh() for _ in range(20)]
         paths = [desk.spec(job, hour) for hour in hours]
         desk.check(engine, paths)
         wire.sent.clear()
@@ -1035,5 +1064,5 @@ class AirflowSuite:
             if engine.poll(handle).state.is_final:
                 assert engine.poll(handle).state is AttemptState.SUCCEEDED
                 left.discard(handle)
-        assert all(len(place.started(job, hour)) == 1 for hour in hours)
+        assert all(len(place.started(job, hour)) == tries for hour in hours)
         return Counter(wire.sent)

@@ -24,6 +24,7 @@ DAGS: dict[str, list[str]] = {
     "three": ["a", "b", "c"],
     "follower": ["read"],  # started by the asset of b in three
     "framed": ["before", "begin", "build", "end"],  # the last three go together
+    "durable": ["build"],  # stores its job, which its later tries take as their own
     "versioned": ["build"],  # and `check`, where the file `newer` is there
     **{
         name: ["build"]
@@ -66,6 +67,7 @@ class FakeAirflow:
         self.lock = threading.Lock()
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.tasks: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+        self.stored: set[tuple[str, str]] = set()  # runs of `durable` whose task has stored its job
         self.events: list[dict[str, Any]] = []
         self.backfills: list[dict[str, Any]] = []
 
@@ -92,6 +94,11 @@ class FakeAirflow:
     def _begin(self, run: dict[str, Any], task: dict[str, Any]) -> None:
         task |= {"state": "running", "try_number": task["try_number"] + 1}
         task |= {"start_date": _now().isoformat(), "end_date": None}
+        place = run["dag_id"], run["dag_run_id"]
+        if place in self.stored:
+            return
+        if run["dag_id"] == "durable":
+            self.stored.add(place)
         line = {
             "task": f"{run['dag_id']}.{task['task_id']}",
             "run": run["dag_run_id"],
@@ -282,6 +289,11 @@ class FakeAirflow:
             one.update({"note": body["note"]} if "note" in body else {"state": body["new_state"]})
         return 200, {"task_instances": found}
 
+    def forget(self, dag: str, run: str) -> Answer:
+        """Delete what the tries of a task have stored."""
+        self.stored.discard((dag, run))
+        return 204, None
+
     def list_tasks(self, body: dict[str, Any]) -> Answer:
         """Return the task instances of some runs."""
         found = [
@@ -372,6 +384,7 @@ class FakeAirflow:
             f"PATCH {run}/taskInstances/([^/]+)": lambda dag, name, task: self.patch_task(
                 dag, name, task, body
             ),
+            f"DELETE {run}/taskInstances/[^/]+/state-store": self.forget,
             f"GET {run}/taskInstances/([^/]+)/logs/\\d+": lambda dag, name, task: self.log(
                 next(t for t in self.tasks[dag, name].values() if t["task_id"] == task)
             ),
@@ -417,7 +430,7 @@ def _handler(fake: FakeAirflow) -> type[BaseHTTPRequestHandler]:
                 fake.tick()
                 return fake.answer(self.command, path, query, body)
 
-        do_GET = do_POST = do_PATCH = do_PUT = _answer  # noqa: N815
+        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _answer  # noqa: N815
 
         def log_message(self, *_: Any) -> None: ...
 

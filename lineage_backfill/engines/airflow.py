@@ -158,7 +158,7 @@ class AirflowEngine(Engine):
         self._events: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
-        self._free: dict[str, dict[datetime, bool]] = {}
+        self._ahead: dict[str, dict[datetime, Sequence[Mapping[str, Any]] | None]] = {}
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
@@ -186,7 +186,7 @@ class AirflowEngine(Engine):
             if backfill := active_backfill(self._api, task.dag):
                 refuse_backfill(backfill)
         self._planned.clear()
-        self._free.clear()
+        self._ahead.clear()
         now = self._api.now()
         keyed = set[tuple[str, JobRef]]()
         for run in runs:
@@ -366,24 +366,22 @@ class AirflowEngine(Engine):
 
     def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
         """Return the current run of an attempt's slice, with `views` of its wanted tasks."""
-        runs, along = self._find_runs(one), self._along(one)
-        names = [run["dag_run_id"] for run in runs]
-        every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
-        dag, wanted = self._dag(one.task), (*one.task.tasks, *along)
-        if runs:
-            found = self._api.task_instances([dag.id], names, [*wanted, *dag.above(wanted)])
-            every |= {name: of for (_, name), of in views_of(found).items()}
+        listed = self._listed(one)
+        runs, every = self._read(one, listed)
+        if listed and not _have_ended(every[listed[0]["dag_run_id"]], one.task):
+            runs, every = self._read(one, None)  # what the list said of the run counts no longer
         views = {
             name: [view for view in of if view.task in one.task.tasks] for name, of in every.items()
         }
         one.run = choose(runs, views, one.mark)
         one.views = () if one.run is None else views[one.run["dag_run_id"]]
         held = () if one.run is None else every[one.run["dag_run_id"]]
+        along = self._along(one)
         if one.run is not None and one.run["dag_run_id"] != one.mark.run_id:
             free = {view.task for view in held if not view.is_active}
             along = along if free.issuperset(along) else ()
         one.along = along
-        above = dag.above(one.started.tasks)
+        above = self._dag(one.task).above(one.started.tasks)
         one.skipped = tuple(view.task for view in held if view.task in above and view.was_skipped)
         one.others = {
             run["dag_run_id"]: in_force(run, views[run["dag_run_id"]])
@@ -393,6 +391,19 @@ class AirflowEngine(Engine):
         if one.run is not None:
             self._identified(one, one.mark.origin(one.run, one.views))
         return one.run
+
+    def _read(
+        self, one: _Attempt, listed: Sequence[Mapping[str, Any]] | None
+    ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Sequence[TaskView]]]:
+        """Return the runs of an attempt's slice, and by run id the tasks that matter to it."""
+        runs = self._find_runs(one, listed)
+        names = [run["dag_run_id"] for run in runs]
+        every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
+        dag, wanted = self._dag(one.task), (*one.task.tasks, *self._along(one))
+        if runs:
+            found = self._api.task_instances([dag.id], names, [*wanted, *dag.above(wanted)])
+            every |= {name: of for (_, name), of in views_of(found).items()}
+        return runs, every
 
     def _identified(
         self, one: _Attempt, origin: Origin | None, also_started: Sequence[str] = ()
@@ -406,22 +417,21 @@ class AirflowEngine(Engine):
             if not one.is_new:
                 self._listener(one.handle)
 
-    def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
+    def _find_runs(
+        self, one: _Attempt, listed: Sequence[Mapping[str, Any]] | None
+    ) -> Sequence[Mapping[str, Any]]:
         """Return the runs of an attempt's slice, newest first; a partition key can have several."""
         runs = f"/dags/{segment(one.task.dag)}/dagRuns"
         wanted = one.slice
-        found: list[Mapping[str, Any]] = []
-        if wanted.logical_date is not None:
-            if one.is_first and self._is_free(one.task.dag, wanted.logical_date):
-                return found
+        found = list(listed or ())
+        if wanted.logical_date is not None and listed is None:
             at = wanted.logical_date.isoformat()
-            found = self._api.get(runs, {"logical_date_gte": at, "logical_date_lte": at})[
-                "dag_runs"
-            ]
+            query = {"logical_date_gte": at, "logical_date_lte": at}
+            found = self._api.get(runs, query)["dag_runs"]
         elif wanted.key is not None:
             query = {"partition_key_prefix_pattern": wanted.key, "order_by": "-run_after"}
-            listed = self._api.listed(runs, query, "dag_runs")
-            found = list(islice((run for run in listed if wanted.fits(run)), _OF_A_KEY))
+            of_key = (run for run in self._api.listed(runs, query, "dag_runs") if wanted.fits(run))
+            found = list(islice(of_key, _OF_A_KEY))
         if not found and wanted.logical_date is None:
             own = self._api.find(f"{runs}/{one.mark.run_id}")
             found = [] if own is None else [own]
@@ -435,29 +445,34 @@ class AirflowEngine(Engine):
                 )
         return found
 
-    def _is_free(self, dag: str, first: datetime) -> bool:
-        """Whether a list of the DAG's runs showed none of a planned slice; True only once.
+    def _listed(self, one: _Attempt) -> Sequence[Mapping[str, Any]] | None:
+        """Return the run of a new attempt's slice from a list of the DAG's runs; None if unknown.
 
-        The list serves the planned slices that follow, too. If a run is created meanwhile, Airflow
-        refuses a second one for its logical date.
+        The list serves the planned slices that follow, too, and each once: it may be out of date.
+        If a run is created meanwhile, Airflow refuses a second one for its logical date.
         """
-        free = self._free.setdefault(dag, {})
-        if first not in free:
+        dag, first = one.task.dag, one.slice.logical_date
+        if first is None or not one.is_first:
+            return None
+        known = self._ahead.setdefault(dag, {})
+        if first not in known:
             planned = {of.logical_date for name, of in self._planned if name == dag}
             dates = sorted(date for date in planned if date is not None and date >= first)
             if first not in dates:
-                return False
+                return None
             ahead = dates[:_AHEAD]
             query: dict[str, Any] = {"order_by": "logical_date", "limit": _AHEAD}
             query["logical_date_gte"] = first.isoformat()
             query["logical_date_lte"] = ahead[-1].isoformat()
             answer = self._api.get(f"/dags/{segment(dag)}/dagRuns", query)
-            taken = [datetime.fromisoformat(run["logical_date"]) for run in answer["dag_runs"]]
-            last = taken[-1] if len(taken) < answer["total_entries"] else ahead[-1]
-            free |= {date: date not in taken for date in ahead if date <= last}
-        is_free = free.get(first, False)
-        free[first] = False
-        return is_free
+            taken = {datetime.fromisoformat(run["logical_date"]): run for run in answer["dag_runs"]}
+            last = max(taken) if len(taken) < answer["total_entries"] else ahead[-1]
+            known |= {
+                date: [taken[date]] if date in taken else [] for date in ahead if date <= last
+            }
+        found = known.get(first)
+        known[first] = None
+        return found
 
     # The next step
 
@@ -568,6 +583,7 @@ class AirflowEngine(Engine):
     def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
         self._refuse_new_tasks(one, run)
         self._claim(one, note=note)
+        self._forget_jobs(one, run)
         self._unskip(one, run)
         answer = self._api.post(
             f"/dags/{segment(one.task.dag)}/clearTaskInstances",
@@ -604,6 +620,18 @@ class AirflowEngine(Engine):
                 hint="Let Airflow run that task there first, or delete the DAG run: this engine"
                 " then creates it, without other tasks.",
             )
+
+    def _forget_jobs(self, one: _Attempt, run: Mapping[str, Any]) -> None:
+        """Delete the jobs that tasks have stored: a cleared task would count one as its own.
+
+        Those of an earlier attempt of the same run remain, since they may still be running.
+        """
+        has_failed = any(view.state != "success" for view in one.views)
+        if has_failed and one.mark.owns(run, one.views):
+            return
+        for task in self._framed(one.started, run).tasks:
+            where = f"{_run_path(run)}/taskInstances/{segment(task)}/state-store"
+            self._api.delete(where, {"all_map_indices": "true"})
 
     def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
         """Mark tasks that a backfill skipped in its own run, so that later tasks do not skip."""
@@ -807,6 +835,11 @@ _LEFT = "left running: someone else started it in Airflow"
 def _name(run: Mapping[str, Any]) -> str:
     """Return DAG/run, as people look it up; a DAG id has no slash."""
     return f"{run['dag_id']}/{run['dag_run_id']}"
+
+
+def _have_ended(views: Sequence[TaskView], task: DagTasks) -> bool:
+    """Whether these are views of all tasks of a job, and of ended ones."""
+    return {*task.tasks} <= {view.task for view in views if not view.is_active}
 
 
 def _run_path(run: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError,
 
 _log = logging.getLogger(__name__)
 _PASSING = frozenset({429, 500, 502, 503, 504})
+_ABSENT = frozenset({404, 405})  # what an older Airflow says to a path that it does not know
 _TRIES = 3  # of a request that changes nothing
 _BACKOFF = 0.5  # seconds; twice as long each time
 _PAGE = 100  # Airflow's own maximum
@@ -102,6 +103,14 @@ class AirflowApi:
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Set members to values; may be repeated."""
         return self._ask("PATCH", path, body=body, again=True).json()
+
+    def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
+        """Delete what is at a path, if this Airflow has it; may be repeated."""
+        try:
+            self._ask("DELETE", path, query=query, again=True)
+        except EngineRefusalError as error:
+            if error.status not in _ABSENT:
+                raise
 
     def listed(
         self, path: str, query: Mapping[str, Any], member: str

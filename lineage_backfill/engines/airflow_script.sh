@@ -14,8 +14,18 @@ api() { # METHOD PATH [BODY]
         -H "Content-Type: application/json" ${3:+-d "$3"}
 }
 
+# Deletes the job that a task has stored, which the cleared task would count as its own.
+forget() { # PATH OF THE TASK
+    local status
+    status=$(curl --silent --show-error --output /dev/null --write-out '%{http_code}' -X DELETE \
+        "$AIRFLOW_URL/api/v2$1/state-store?all_map_indices=true" \
+        --config <(printf 'oauth2-bearer = "%s"\n' "$AIRFLOW_TOKEN"))
+    # 404, 405: an older Airflow stores none.
+    [[ $status =~ ^(204|404|405)$ ]] || { echo "DELETE $1/state-store: $status" >&2; exit 1; }
+}
+
 # Reads an answer from stdin and prints what a step asks of it; the other arguments are texts.
-tell() { # path|run|marks|above|held|tasks|body|clear|list|state TEXT …
+tell() { # path|run|marks|above|held|tasks|paths|body|clear|list|state TEXT …
     python3 -c '
 import datetime, json, sys
 from urllib.parse import quote
@@ -48,6 +58,8 @@ elif what == "held":  # of these, the ones that no try has run: as success, so t
     print(update(dict.fromkeys(sorted(held.intersection(json.loads(texts[0]))), "success")))
 elif what == "tasks":  # those that a clear would run: the wanted ones, with setups and teardowns
     print(json.dumps(sorted({one["task_id"] for one in answer["task_instances"]})))
+elif what == "paths":  # the same, each as a segment of a path
+    print(*sorted({quote(one["task_id"], safe="") for one in answer["task_instances"]}))
 elif what == "body":  # a new run; one with other tasks waits until they are marked
     hold = datetime.timedelta(seconds=60 if texts[2] else 0)
     after = datetime.datetime.now(datetime.timezone.utc) + hold
@@ -84,7 +96,7 @@ wait_for() { # DAG RUN TASKS OURS NOTE: until no task is active; prints how they
 }
 
 step() { # NAME DAG TASKS QUERY ID RUN
-    local dag marks note run state wanted ours=ours
+    local dag marks note run state task wanted ours=ours
     dag="/dags/$(tell path "$2" </dev/null)" note="lineage-backfill: $5"
     run=$(api GET "$dag/dagRuns?$4" | tell run "$6")
     if [[ -z $run ]]; then
@@ -107,6 +119,8 @@ step() { # NAME DAG TASKS QUERY ID RUN
             marks=$(api POST "/dags/~/dagRuns/~/taskInstances/list" "$(tell list "$2" "$run" "$wanted" </dev/null)" | tell held "$wanted")
             [[ -z $marks ]] || api PATCH "$dag/dagRuns/$(tell path "$run" </dev/null)/taskInstances" "$marks" >/dev/null
         fi
+        wanted=$(api POST "$dag/clearTaskInstances" "$(tell clear "$run" "$3" "$note" dry </dev/null)" | tell paths)
+        for task in $wanted; do forget "$dag/dagRuns/$(tell path "$run" </dev/null)/taskInstances/$task"; done
         api POST "$dag/clearTaskInstances" "$(tell clear "$run" "$3" "$note" </dev/null)" >/dev/null
     fi
     state=$(wait_for "$2" "$run" "$3" "$ours" "$note")

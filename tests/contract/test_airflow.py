@@ -27,6 +27,6 @@ class TestFakeAirflow(AirflowSuite):
     def test_tasks_among_others_and_their_assets_take_few_requests_too(
         self, place: Place, desk: Desk
     ) -> None:
-        sent = self.requests_of(place, desk, "three.b")
+        sent = self.requests_of(place, desk, "three.b", [place.fresh() for _ in range(20)])
         assert sent.total() <= 5 * 20, sent
         assert sent["GET /api/v2/assets/events"] < 20

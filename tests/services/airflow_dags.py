@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.python import BranchPythonOperator, Py
 from airflow.sdk import (
     DAG,
     Asset,
+    BaseOperator,
     CronPartitionTimetable,
     DayWindow,
     IdentityMapper,
@@ -22,6 +23,7 @@ from airflow.sdk import (
     MonthWindow,
     PartitionedAssetTimetable,
     PartitionedAtRuntime,
+    ResumableJobMixin,
     RollupMapper,
     StartOfDayMapper,
     StartOfMonthMapper,
@@ -33,8 +35,8 @@ FOLDER = Path(__file__).parents[1]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def work(**context: Any) -> None:
-    """Write down what runs, and end as the files in the folder say."""
+def write_down(**context: Any) -> None:
+    """Write a line about what runs into the journal."""
     run, task = context["dag_run"], context["ti"]
     line = {
         "task": f"{task.dag_id}.{task.task_id}",
@@ -48,14 +50,50 @@ def work(**context: Any) -> None:
     }
     with (FOLDER / "journal").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")
+
+
+def work(**context: Any) -> None:
+    """Write down what runs, and end as the files in the folder say."""
+    write_down(**context)
+    task = context["ti"]
     print("a line of", task.task_id)  # noqa: T201 - it stands in the log
     if task.dag_id.startswith("slow"):
         for _ in range(600):
             if (FOLDER / "go").exists():
                 break
             time.sleep(0.1)
+    fail_if_told()
+
+
+def fail_if_told() -> None:
+    """Fail where the file says so."""
     if (FOLDER / "fails").exists():
         raise ValueError("no such column")
+
+
+class Durable(ResumableJobMixin, BaseOperator):  # type: ignore[misc]
+    """Stores its job, as `SparkSubmitOperator` does in cluster mode: a later try follows it."""
+
+    def execute(self, context: Any) -> None:
+        self.execute_resumable(context)
+
+    def submit_job(self, context: Any) -> str:
+        write_down(**context)
+        return "job"
+
+    def get_job_status(self, *_: Any) -> str:
+        return "SUCCEEDED"
+
+    def is_job_active(self, _: str) -> bool:
+        return False
+
+    def is_job_succeeded(self, _: str) -> bool:
+        return True
+
+    def poll_until_complete(self, *_: Any) -> None:
+        fail_if_told()
+
+    def get_job_result(self, *_: Any) -> None: ...
 
 
 def task(dag: DAG, name: str, **settings: Any) -> Any:
@@ -117,6 +155,8 @@ single = dag("single", max_active_runs=1)
 task(single, "build")
 chained = dag("chained", default_args={"depends_on_past": True})
 task(chained, "build")
+durable = dag("durable")
+Durable(task_id="build", dag=durable)
 versioned = dag("versioned")
 task(versioned, "build")
 if (FOLDER / "newer").exists():

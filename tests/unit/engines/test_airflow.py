@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,20 @@ def test_a_refusal_for_want_of_rights_is_said_at_once() -> None:
         with pytest.raises(EngineRefusalError, match=r"\(403\): Forbidden") as refused:
             api.post("/dags/d/dagRuns", {})
         assert "Op or User" in refused.value.hint
+        api.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refused"), [(204, False), (404, False), (405, False), (403, True)]
+)
+def test_what_an_older_airflow_does_not_have_need_not_be_deleted(
+    status: int, is_refused: bool
+) -> None:
+    with responses.RequestsMock() as server:
+        server.delete(f"{URL}/api/v2/x/state-store", status=status)
+        api = AirflowApi(URL, token="t")
+        with pytest.raises(EngineRefusalError) if is_refused else nullcontext():
+            api.delete("/x/state-store")
         api.close()
 
 
