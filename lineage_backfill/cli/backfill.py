@@ -256,12 +256,14 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
 
 
 def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
-    """Return how a backfill ended, with what it rewrote if the report can be made."""
+    """Return how a backfill ended, with what it rewrote if known, and what stays stale."""
     report = None
     if status["state"] == BackfillState.SUCCEEDED:
         with suppress(BackfillError):
             report = Backfills(workspace).report(status["id"])
-    return backfills.outcome(status, report)
+    stale = status["blocked_jobs"]
+    rest = f" Stale but not planned: {counted(len(stale), 'job')}." if stale else ""
+    return backfills.outcome(status, report) + rest
 
 
 def _finish(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from typing import Any
 
 from flask import Flask, Response, current_app, render_template, request
 from jinja2 import StrictUndefined
+from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 
 from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.presentation import settings
-from lineage_backfill.presentation.names import keys_in_words, keys_on_a_line
+from lineage_backfill.presentation.names import keys_in_short, keys_in_words
 from lineage_backfill.presentation.text import counted, safe, to_the_second
 from lineage_backfill.project import Project
 from lineage_backfill.web import backfills as backfill_pages
@@ -47,7 +48,7 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     )
     pages.jinja_env.filters.update(
         safe_text=safe,
-        keys=lambda keys: keys_on_a_line(tuple(keys)),
+        keys=_keys,
         all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), most=50),
         instant=to_the_second,
         job=lambda named: JobRef(**named),
@@ -59,6 +60,15 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     pages.register_error_handler(BackfillError, _failed)
     pages.register_error_handler(HTTPException, _refused)
     return pages
+
+
+_UNBROKEN = Markup('<span class="keys">{}</span>')
+
+
+def _keys(keys: Iterable[Any]) -> str:
+    """Return a set of keys in few columns; a line breaks only in long ones."""
+    text = keys_in_short(tuple(keys))
+    return _UNBROKEN.format(text) if len(text) < 40 else text
 
 
 def _failed(error: BackfillError) -> tuple[Any, int]:

@@ -849,6 +849,8 @@ def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:
     shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
     blocked = shop("impact", *FIX)
     assert "1 job blocked: partitioning unknown" in blocked.stdout
+    ended = shop("run", *FIX, "--yes", "--quiet", code=3)
+    assert "Stale but not planned: 1 job." in ended.stderr  # why it is not 0
     status = shop.document("run", *FIX, "--yes", schema="status", code=3)
     assert status["state"] == "succeeded"
     assert status["blocked_jobs"] == [{"namespace": "shop", "name": "mystery"}]
