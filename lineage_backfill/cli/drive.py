@@ -49,7 +49,7 @@ def drive(
             listening = stack.enter_context(server.listen(*_address(listen), hint=_OTHER))
             address = server.address_of(listening)
             ready = partial(terminal.say, f"Serving {address}")
-            serve = partial(server.serve, project, listening, ready=ready)
+            serve = server.serving(project, listening, ready=ready)
             Thread(target=serve, name="pages", daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -126,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # an encoding without ✓ shows ? instead
             stream.reconfigure(errors="replace")
     sys.excepthook = _tell_unexpected
+    if threading.excepthook is threading.__excepthook__:  # otherwise the application has its own
+        threading.excepthook = _tell_of_thread
     with lasting_streams():
         return _run(given)
 
@@ -192,15 +195,19 @@ def _tell_usage(error: TyperException) -> int:
     return UsageError.exit_code if error.exit_code == 2 else error.exit_code
 
 
+def _tell_of_thread(seen: threading.ExceptHookArgs) -> None:
+    _tell_unexpected(seen.exc_type, seen.exc_value or seen.exc_type(), seen.exc_traceback)
+
+
 def _tell_unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    if terminal.manner.debug:
-        sys.stderr.write(redacted("".join(format_exception(kind, error, trace))))
-        return
     if terminal.manner.is_log:
         said = f"{kind.__name__}: {error}"
         terminal.log_line("error", said, code=BackfillError.code, lines=format_exception(error))
+        return
+    if terminal.manner.debug:
+        sys.stderr.write(redacted("".join(format_exception(kind, error, trace))))
         return
     console = terminal.err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""

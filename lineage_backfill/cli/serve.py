@@ -60,4 +60,4 @@ def serve(
             if open_browser:
                 typer.launch(address)
 
-        server.serve(project, listening, names=allow_host or (), ready=ready)
+        server.serving(project, listening, names=allow_host or (), ready=ready)()

@@ -83,15 +83,16 @@ def talk() -> Console:
 
 def is_interactive() -> bool:
     """Whether stdin and stderr are a terminal, so that questions can be answered."""
-    return not manner.no_input and sys.stdin.isatty() and sys.stderr.isatty()
+    is_for_people = not (manner.no_input or manner.is_log)
+    return is_for_people and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(what: str) -> None:
     """Raise GuardRailError if a confirmation is needed and cannot be asked for."""
     if not is_interactive():
+        is_log = "--log-format json" if manner.is_log else "not a terminal"
         raise GuardRailError(
-            f"{'--no-input' if manner.no_input else 'not a terminal'}: cannot ask for"
-            f" confirmation to {what}",
+            f"{'--no-input' if manner.no_input else is_log}: cannot ask for confirmation to {what}",
             hint=f"Pass --yes to {what} without confirmation.",
         )
 

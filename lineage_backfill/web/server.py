@@ -51,14 +51,14 @@ def is_private(listening: socket.socket) -> bool:
     return ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def serve(
+def serving(
     project: Project,
     listening: socket.socket,
     *,
     names: Collection[str] = (),
     ready: Callable[[], None],
-) -> None:
-    """Serve the pages of a project until SIGINT or SIGTERM; `ready` is called at the start.
+) -> Callable[[], None]:
+    """Return what serves the pages of a project until SIGINT or SIGTERM; it calls `ready` first.
 
     `names` are extra host names that browsers may use. Raises EnvironmentMissingError if the web
     server is not installed.
@@ -79,9 +79,12 @@ def serve(
     def stop(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
-    with suppress(KeyboardInterrupt):
-        ready()
-        server.run()
-    server.close()
+    def serve() -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, stop)
+        with suppress(KeyboardInterrupt):
+            ready()
+            server.run()
+        server.close()
+
+    return serve

@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.main import main
-from lineage_backfill.errors import UsageError
+from lineage_backfill.cli.main import _tell_of_thread, main
+from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import UNKNOWN, safe
 from tests.processes import Command
@@ -215,6 +217,41 @@ def test_no_input_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.is_interactive()
     monkeypatch.setattr(terminal, "manner", terminal.Manner(no_input=True))
     assert not terminal.is_interactive()
+    log = terminal.Manner(log_format=terminal.LogFormat.JSON)
+    monkeypatch.setattr(terminal, "manner", log)
+    assert not terminal.is_interactive()
+
+
+@pytest.mark.parametrize("verb", ["run", "prune"])
+@pytest.mark.parametrize("more", [[], ["--debug"]])
+def test_a_log_has_one_object_on_each_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    verb: str,
+    more: list[str],
+) -> None:
+    shop = tmp_path / "shop"
+    shutil.copytree(SHOP, shop)
+    monkeypatch.chdir(shop)
+    arguments = PREVIEW[1:] if verb == "run" else ["--older-than", "0s"]
+    if verb == "prune":
+        assert main(["run", *PREVIEW[1:], "--yes"]) == 0
+        capsys.readouterr()
+    with suppress(GuardRailError):  # --debug
+        assert main([verb, *arguments, "--log-format", "json", *more]) == 9
+    _fail_in_a_thread()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    asked = "--log-format json: cannot ask for confirmation to"
+    assert more or any(line["message"].startswith(asked) for line in lines)
+    assert lines[-1]["message"] == "ValueError: in a thread"
+
+
+def _fail_in_a_thread() -> None:
+    try:
+        raise ValueError("in a thread")
+    except ValueError as error:
+        _tell_of_thread(threading.ExceptHookArgs((ValueError, error, error.__traceback__, None)))
 
 
 def test_a_file_that_is_not_there_is_called_a_file(
