@@ -266,6 +266,17 @@ def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
     return backfills.outcome(status, report) + rest
 
 
+def _next_step(workspace: Workspace, outcome: BackfillOutcome, status: Mapping[str, Any]) -> str:
+    """Return what to do after a verb has left a backfill, as a format."""
+    if outcome.is_left and Runner(workspace).has_driver():
+        return "The `drive` service resumes it; follow it with: {cli} watch {id}"
+    now, expires = datetime.now(UTC), status["expires_at"]
+    is_over = expires is not None and datetime.fromisoformat(expires) <= now
+    if is_over and outcome.state is BackfillState.CANCELLED:
+        return "It has expired: plan and run it again."
+    return _ENDS[outcome.state][1]
+
+
 def _finish(
     workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
 ) -> None:
@@ -281,19 +292,18 @@ def _finish(
         documents.emit(document)
     if outcome.is_orphan:
         terminal.say("Its driver process no longer exists.")
-    code, then = _ENDS[outcome.state]
+    code, _ = _ENDS[outcome.state]
     excluded = strict and document["excluded_jobs"]
     if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
         code = _NOT_ALL
     is_bad = code == _NOT_ALL
     if outcome.is_left:
         terminal.say("Stopping: no more runs are started; those under way continue.")
-        if Runner(workspace).has_driver():
-            then = "The `drive` service resumes it; follow it with: {cli} watch {id}"
     elif not outcome.state.is_under_way:
         terminal.say(_outcome(workspace, document), is_needed=is_bad)
         if terminal.manner.quiet and (failure := backfills.first_failure(document)):
             terminal.say(failure, is_needed=True)  # no progress has shown it
+    then = _next_step(workspace, outcome, document)
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import Any
 
 from lineage_backfill.cli import terminal
@@ -11,6 +11,8 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import read_length
 from lineage_backfill.redaction import remember, secrets_of
 from lineage_backfill.runspec import strict_json
+
+_DURATION = "Write it as 90s, 30m, 2h or 90d, and at most 36500d."
 
 
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
@@ -52,9 +54,12 @@ def _local(text: str, naive: datetime) -> datetime:
 
 def _read(text: str, hint: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is not a time", hint=hint) from error
+    if not MINYEAR < found.year < MAXYEAR:  # another zone may have another year
+        raise UsageError(f"the year of {text!r} is out of range", hint=hint)
+    return found
 
 
 def read_instant(text: str | None) -> datetime:
@@ -73,5 +78,5 @@ def read_duration(text: str | None) -> timedelta | None:
         return None
     found = read_length(text)
     if found is None:
-        raise UsageError(f"{text!r} is not a duration", hint="Write it as 90s, 30m, 2h or 90d.")
+        raise UsageError(f"{text!r} is not a duration", hint=_DURATION)
     return found

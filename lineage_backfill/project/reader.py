@@ -300,7 +300,7 @@ def length(table: Table, key: str) -> timedelta | None:
     if text is not None and not found:
         raise table.error(
             f"`{key}` is {text!r}, which is not a duration",
-            hint="Write it as 90s, 30m, 2h or 1d.",
+            hint="Write it as 90s, 30m, 2h or 1d, more than 0 and at most 36500d.",
         )
     return found
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 Failure = Literal["transient", "timeout", "failure"]
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_LONGEST = timedelta(days=36_500)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HOURS = re.compile(r"(\d\d):(\d\d)\s*-\s*(\d\d):(\d\d)(?:\s+(\S+))?")
 
@@ -19,14 +20,17 @@ _HOURS = re.compile(r"(\d\d):(\d\d)\s*-\s*(\d\d):(\d\d)(?:\s+(\S+))?")
 def read_length(text: str) -> timedelta | None:
     """Return a length of time, as `90s`, `30m`, `2h` or `1d`; None where it is written otherwise.
 
+    One of more than a hundred years, which no clock counts, is None, too.
+
     >>> str(read_length("90m"))
     '1:30:00'
     """
     found = _LENGTH.fullmatch(text.strip())
     try:
-        return found and timedelta(**{_UNITS[found[2]]: float(found[1])})
+        length = found and timedelta(**{_UNITS[found[2]]: float(found[1])})
     except OverflowError:
         return None
+    return length if length is None or length <= _LONGEST else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

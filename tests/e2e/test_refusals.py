@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,21 @@ def test_a_failure_is_told_even_if_quiet(shop: Shop) -> None:
         "Stopped: 1 of 2 runs failed; 4 partitions are still stale.",
         "clean 2024-01-02T00..2024-01-02T02: ValueError: no [such] column",
     ]
+
+
+def test_an_expired_backfill_is_planned_again(shop: Shop) -> None:
+    shop.does({"clean": "sleep 3"})
+    told = shop("run", *FIX, "--yes", "--expires", "2s", code=3).stderr
+    assert "It has expired: plan and run it again." in told
+    assert "retry" not in told
+    assert "has expired" in shop("retry", left_id(told), code=64).stderr
+
+
+def left_id(told: str) -> str:
+    """Return the backfill that is told of."""
+    found = re.search(r"b-[\d-]+-[0-9a-f]+", told)
+    assert found
+    return found[0]
 
 
 @pytest.mark.parametrize("how", [(), ("--detach",)])

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.values import read_instant, read_moment
+from lineage_backfill.cli.values import read_duration, read_instant, read_moment
 from lineage_backfill.errors import UsageError
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -43,6 +43,22 @@ def test_a_time_without_an_offset_is_in_the_zone_in_which_times_are_shown(
 ) -> None:
     monkeypatch.setattr(terminal, "manner", replace(terminal.manner, utc=utc))
     assert read_moment(text, NOW) == datetime.fromisoformat(f"{read}+00:00")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1000000d", "99999999999h", "0001-01-01", "9999-12-31"),
+        *("0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-12:00"),
+    ],
+)
+def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
+    for sign in (-1, 1):
+        with pytest.raises(UsageError, match=r"is not a time|is out of range"):
+            read_moment(text, NOW, sign=sign)
+    for read in (read_instant, read_duration):
+        with pytest.raises(UsageError):
+            read(text)
 
 
 @pytest.mark.parametrize(
