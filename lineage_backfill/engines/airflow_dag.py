@@ -44,7 +44,8 @@ class Dag:
         start = self.details.get("next_dagrun_data_interval_start")
         if start and start != self.details.get("next_dagrun_data_interval_end"):
             return "interval"
-        raise no_slice(self.id, timetable=str(self.details.get("timetable_summary")))
+        shown = self.details.get("timetable_summary")
+        raise no_slice(f"the timetable of DAG {self.id} ({shown}) does not say")
 
     def has_changed_since(self, run: Mapping[str, Any]) -> bool:
         """Whether a run is of an older version of the DAG, and would go on as the newest one.

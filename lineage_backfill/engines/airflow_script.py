@@ -61,7 +61,8 @@ def _steps(
             yield f"other {quote(_plain(names[run.id]))}"
             continue
         if named.slice is None:
-            raise no_slice(named.dag, run.job.name)
+            lacks = f"neither the project file nor the lineage of DAG {named.dag} says"
+            raise no_slice(lacks, run.job.name)
         for key in expand(keys, parse(keys, run.partitions)):
             label = key.label if isinstance(key.label, str) else dict(key.label)
             slice_ = slice_for(named.slice, run.job.name, label, key.start, key.end)

@@ -97,12 +97,11 @@ def slice_for(
     return Slice(logical_date=start + shift(kind))
 
 
-def no_slice(dag: str, job: str = "", timetable: str = "") -> UnfitRunError:
-    """Return the error for a DAG whose timetable does not determine the slice of a run."""
-    shown = f" ({timetable})" if timetable else ""
+def no_slice(what: str, job: str = "") -> UnfitRunError:
+    """Return the error for a DAG of which `what` does not determine the slice of a run."""
     table = f'[[job]] "{job}"' if job else "[[job]]"
     return UnfitRunError(
-        f"the timetable of DAG {dag}{shown} does not say which slice a run is for",
+        f"{what} which slice a run is for",
         hint=f'Declare it in the {table}: slice = "interval", "logical_date", "logical_date + 1d",'
         ' "partition_key" or "conf".',
     )

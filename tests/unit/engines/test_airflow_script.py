@@ -96,7 +96,7 @@ def test_a_job_that_airflow_does_not_run_is_left_to_the_person() -> None:
 
 
 def test_a_slice_that_nothing_tells_is_refused() -> None:
-    with pytest.raises(EngineError, match="DAG d does not say which slice") as refused:
+    with pytest.raises(EngineError, match="nor the lineage of DAG d says which slice") as refused:
         script(plan("up"), DagTasks(dag="d", tasks=("t",)))
     assert 'slice = "interval"' in refused.value.hint
     with pytest.raises(GuardRailError, match="more than `max_runs`"):
