@@ -387,7 +387,8 @@ class AirflowSuite:
             create = "POST /api/v2/dags/three/dagRuns"
             clear = "POST /api/v2/dags/three/clearTaskInstances"
             begun = [line for line in wire.sent if line in (create, clear)]
-            assert begun == ([create] if number == 1 else [clear, clear])  # one only asks
+            expected = [create] if number == 1 else [clear, clear]  # one only asks
+            assert begun == expected, (number, wire.sent)
 
     def test_a_task_below_one_that_was_skipped_runs(
         self, place: Place, desk: Desk, hour: datetime
@@ -1039,6 +1040,22 @@ class AirflowSuite:
         lines = [place.started("one.build", hour) for hour in hours]
         assert [[line["try"] for line in tries] for tries in lines] == [[1], [1, 2], [1]]
         assert [len({line["run"] for line in tries}) for tries in lines] == [1, 1, 1]
+
+    def test_what_is_being_started_is_not_looked_at_meanwhile(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        """What was read before a clear would else be judged after it, and cleared again."""
+
+        class Slow(Wire):
+            def send(self, request: Any, **settings: Any) -> Any:
+                time.sleep(1 if "/clear" in request.path_url else 0)
+                return super().send(request, **settings)
+
+        assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
+        engine = desk.engine(wire := Slow())
+        handle = desk.submit(engine, desk.spec("one.build", hour))
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert wire.sent.count("GET /api/v2/dags/one/dagRuns") == 1
 
     def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
         """Twenty runs at once, of a DAG that runs two: most of them wait in Airflow."""

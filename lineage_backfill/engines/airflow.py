@@ -665,7 +665,8 @@ class AirflowEngine(Engine):
     def _watch(self) -> None:
         while not self._closing.wait(self._poll):
             with self._lock:
-                under_way = list(self._watched.values())
+                # What is read while an attempt begins is out of date once it has begun.
+                under_way = [one for one in self._watched.values() if not one.is_new]
             try:
                 self._look_at(under_way)
             except ServiceUnreachableError as error:
