@@ -19,6 +19,7 @@ from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.text import counted
+from lineage_backfill.presentation.words import measured
 from lineage_backfill.web import server
 from lineage_backfill.workspace.service import Service, ServiceReporter
 
@@ -99,7 +100,7 @@ class Lines(Reporter):
             self._say(f"failed {run.job.name} {keys_on_a_line(run.partitions)}: {detail}")
 
     def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
-        self._say(f"again in {delay.total_seconds():g} s: {run.job.name}: {detail}")
+        self._say(f"again in {measured(delay.total_seconds())}: {run.job.name}: {detail}")
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
         self._say(f"is {state}")

@@ -167,7 +167,7 @@ class PlainProgress(Reporter):
 
     def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
         self._line(
-            f"  again in {delay.total_seconds():g} s: {self._run(run)}: {safe(detail)}",
+            f"  again in {measured(delay.total_seconds())}: {self._run(run)}: {safe(detail)}",
             style="yellow",
         )
 
