@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
@@ -41,6 +41,7 @@ SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
 View = Literal["events", "graph", "both"]
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
+_DEEPEST = 50  # tables and arrays within each other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,10 +494,24 @@ def _document(file: Path, data: bytes) -> dict[str, Any] | None:
         document = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid TOML: {error}") from error
-    if file.name != "pyproject.toml":
-        return document
-    ours = document.get("tool", {}).get("lineage-backfill")
-    return ours if isinstance(ours, dict) else None
+    if file.name == "pyproject.toml":
+        tools = document.get("tool")
+        ours = tools.get("lineage-backfill") if isinstance(tools, dict) else None
+        if not isinstance(ours, dict):
+            return None
+        document = ours
+    level: list[Any] = [document]
+    for _ in range(_DEEPEST):  # keys with dots nest deeper than the parser itself can follow
+        level = [inner for one in level for inner in _values(one)]
+    if level:
+        raise ConfigError(f"{file}: nested more than {_DEEPEST} levels deep")
+    return document
+
+
+def _values(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _open(file: Path, data: bytes | None) -> Table:

@@ -374,6 +374,19 @@ def test_a_file_that_nests_too_deep_is_no_toml(tmp_path: Path) -> None:
         load(tmp_path, "a = " + "[" * 100_000)
 
 
+@pytest.mark.parametrize("place", ["lineage.headers", "spark", "engines.x", "target.x", "any"])
+def test_keys_with_too_many_dots_are_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="nested more than 50 levels deep"):
+        load(tmp_path, f"{place}{'.a' * 5_000} = 1")
+
+
+@pytest.mark.parametrize("tool", ["tool = 3", "tool = [1]", "[tool]\nlineage-backfill = 3"])
+def test_a_pyproject_whose_tools_are_none_has_no_settings(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(tool)
+    project = load_project(tmp_path, environ={}, user_file=tmp_path / "none.toml")
+    assert project.file is None
+
+
 @pytest.mark.parametrize("variable", ["STOREURL", "LINEGE_EVENTS", "MAX_RUNS", "X"])
 def test_any_misspelt_variable_is_refused(tmp_path: Path, variable: str) -> None:
     with pytest.raises(ConfigError, match=f"LINEAGE_BACKFILL_{variable}"):
