@@ -82,7 +82,10 @@ class DeltaLog:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
         target = self.latest_version() if version is None else version
         if target is None:
-            raise TableError(f"there is no Delta table at {self.location}")
+            raise TableError(
+                f"there is no Delta table at {self.location}",
+                hint="It was dropped, or its `location` is wrong.",
+            )
         with self._reading:
             return self._state(target)
 

@@ -496,11 +496,12 @@ class _Write:
         """Revert a commit and raise the error, which says whether that was possible."""
         try:
             self._take_back(ours)
-        except (UndoRefusedError, StaleAttemptError) as refused:
+        except Exception as refused:
+            if isinstance(refused, RuntimeFailure) and refused.stands:
+                raise  # it names the commit that stands
+            said = str(getattr(refused, "message", refused)).strip().partition("\n")[0]
             raise left_standing(
-                type(error),
-                f"{error.message}; it could not be reverted: {refused.message}",
-                ours,
+                type(error), f"{error.message}; it could not be reverted: {said}", ours
             ) from error
         raise type(error)(f"{error.message}; it was reverted", hint=error.hint) from error
 

@@ -418,6 +418,30 @@ def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
     assert ("2024-01-01", 6) in delta.rows()
 
 
+@pytest.mark.parametrize("error", ["somebody else's commit", "Spark"])
+def test_a_commit_that_cannot_be_taken_back_is_said_to_stand(
+    spark: SparkSession, delta: Any, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """Whatever keeps it from being taken back: it is never told that nothing was written."""
+    writes = []
+
+    def late(*arguments: Any) -> None:
+        writes.append(arguments)
+        if len(writes) == 2:
+            raise RuntimeError("DELTA_CONCURRENT_APPEND" if error != "Spark" else "no space left")
+        days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
+        replace(*arguments)
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    with pytest.raises(WriteConflictError, match="could not be reverted") as raised:
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+    assert raised.value.stands
+    assert "Compare the table with its version" in (raised.value.hint or "")
+    monkeypatch.undo()
+    delta.write(days(spark, ("2024-01-01", 8)), DAYS[:1], attempt=2)
+    assert [n for day, n in delta.rows() if day == "2024-01-01"] == [8]
+
+
 def test_a_limit_for_the_lock_that_is_no_number_is_refused(spark: SparkSession, delta: Any) -> None:
     spark.conf.set(TIMEOUT_SETTING, "soon")
     try:
