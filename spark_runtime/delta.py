@@ -318,11 +318,12 @@ def replace(
     transaction: Transaction,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Replace the partitions in `scope`, or the whole table if that is all of them."""
+    """Replace the partitions in `scope`, or the whole table if that is all of them.
+
+    Always by a condition: without one, Delta also forgets by which columns a table is clustered.
+    """
     writer = frame.write.format("delta").mode("overwrite").options(**options)
-    condition = predicate(columns, scope)
-    if condition != "true":
-        writer = writer.option("replaceWhere", condition)
+    writer = writer.option("replaceWhere", predicate(columns, scope))
     _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
 
 

@@ -210,7 +210,12 @@ def test_a_clustered_table_is_replaced_whole_or_not_at_all(
     result = whole.write(frame, [{}])
     assert made.rows() == [("d1", 7)]
     assert [(part.rows_before, part.rows) for part in result.partitions] == [(2, 1)]
-    assert made.state().clustered
+    undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path)
+    assert made.rows() == [("d1", 1), ("d2", 2)]
+    whole.write(frame.where("false"), [{}], run_id="r-2")
+    assert made.rows() == []
+    # Delta's own overwrite without a condition forgets the columns.
+    assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["clusteringColumns"] == ["day"]
 
 
 @pytest.fixture(params=["delta", "parquet"])
