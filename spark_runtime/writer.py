@@ -69,6 +69,7 @@ from spark_runtime.values import (
 )
 
 _COUNT_OUTSIDE = "__outside"
+_NO_FOLDER = "Mkdirs failed to create "
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 #: Query operators that neither drop rows of a projection above them, as a limit does, nor are
 #: removed by a shuffle above them, as a sort or another shuffle is; and those that pass this on.
@@ -408,6 +409,14 @@ class _Write:
                     column.found(text) for column, text in zip(self.columns, texts, strict=True)
                 )
                 raise self._unexpected("rows", [values]) from error
+            if _NO_FOLDER in str(error):
+                raise TableError(
+                    f"a folder for rows of {self.output.dataset} cannot be created; nothing was "
+                    "written",
+                    hint="Check who may write there. A folder is called after a column and its "
+                    "value, in at most 255 bytes: use shorter values, or set "
+                    "delta.columnMapping.mode = 'name' on the table.",
+                ) from error
             if not isinstance(error, AnalysisException):
                 raise
             raise SchemaMismatchError(

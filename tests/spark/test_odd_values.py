@@ -266,3 +266,17 @@ def named(spark: SparkSession, table: Callable[..., Any], name: str) -> Any:
 def held(made: Any) -> list[tuple[Any, ...]]:
     frame = made.spark.read.format("delta").load(made.path)
     return sorted(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("delta", "overwrite"), ("delta", "merge"), ("parquet", "overwrite")]
+)
+def test_a_value_that_is_too_long_for_a_folder_is_refused(
+    spark: SparkSession, table: Callable[..., Any], kind: str, mode: str
+) -> None:
+    made, long = table("p", kind=kind), "x" * 300
+    made.write(spark.sql("SELECT 'a' p, 1 n"), ["a"])
+    frame = spark.sql(f"SELECT '{long}' p, 2 n")
+    with pytest.raises(TableError, match="cannot be created; nothing was written"):
+        made.write(frame, [long], WriteOptions(merge_on=["n"]), mode=mode, run_id="r-2")
+    assert made.rows() == [("a", 1)]
