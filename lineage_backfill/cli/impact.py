@@ -26,6 +26,7 @@ from lineage_backfill.cli.options import (
 from lineage_backfill.errors import UsageError
 from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.explain import explanation_to_dict
+from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation import documents
 
 
@@ -105,10 +106,16 @@ def impact(
         documents.emit(chain(plan_members(planned.plan), more))
     else:
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
-        if how.out:
-            terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
+        _say_how_to_run(planned.plan, how)
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
+
+
+def _say_how_to_run(plan: Plan, how: ShowOptions) -> None:
+    if how.out:
+        terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
+    elif plan.totals["runs"] and not how.form and terminal.is_interactive():
+        terminal.say("Nothing was run: `lineage-backfill run` takes the same arguments.")
 
 
 def _answer(

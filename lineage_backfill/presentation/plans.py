@@ -223,6 +223,9 @@ def decisions(plan: Plan) -> list[str]:
     )
     order = [*_DECIDE, *(kind for kind in kinds if kind not in _DECIDE)]
     found = [f"{counted(kinds[k], 'job')} {_DECIDE.get(k, k)}" for k in order if kinds[k]]
+    causes = {job.reason["text"] for job in plan.jobs if job.reason.get("kind") == "unknown"}
+    if 1 < len(causes) < kinds["unknown"]:
+        found[0] += f" ({len(causes):,} declarations are missing)"
     partly = sum(job.status == "planned" and bool(job.left_stale) for job in plan.jobs)
     if partly:
         leave = "leaves" if partly == 1 else "leave"
@@ -298,7 +301,8 @@ def how_long(estimate: Estimate) -> str:
     work = sum(one.busy.p50 for one in estimate.jobs if one.busy)
     parts = [f"{'≥' if unknown else 'about'} {spread_in_words(estimate.makespan)}"]
     start = 0.0 if estimate.start is None else estimate.start.p50
-    if work and lasting(work) != lasting(estimate.makespan.p50 - start):
+    slowest = estimate.makespan.p90 - start
+    if work > slowest and lasting(work) != lasting(slowest):  # else the two seem to contradict
         parts[0] += f" in parallel, {lasting(work)} one after the other"
     if start:
         parts[0] += f", {lasting(start)} of it to start the engine"

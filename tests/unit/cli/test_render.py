@@ -45,6 +45,7 @@ from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
 from tests.unit.cli.documents import fits
+from tests.unit.planning.world import plan, request
 
 
 def shown(renderable: RenderableType, width: int) -> str:
@@ -506,3 +507,13 @@ def test_a_job_without_a_partition_to_run_is_shown_without_keys() -> None:
     nothing = replace(plans.real(), changed=(), request=request)
     lines = summary(nothing, PlanFacts(counts={daily: 0}), Names.of(nothing, ()))
     assert lines["Changed"] == "job daily: no partitions"
+
+
+def test_the_summary_counts_the_declarations_that_would_lift_the_blocks() -> None:
+    edges = "raw > j > one\none > k > a\nraw > l > two"
+    days = "[[dataset]]\nname = 'raw'\ngrain = 'day'\n[[dataset]]\nname = 'a'\ngrain = 'day'\n"
+    made = plan(request({"raw": "2024-03-10"}), edges, days)
+    wanted = "3 jobs blocked: partitioning unknown (2 declarations are missing)"
+    assert decisions(made) == [wanted]
+    alone = plan(request({"raw": "2024-03-10"}), "raw > j > one", days)
+    assert decisions(alone) == ["1 job blocked: partitioning unknown"]
