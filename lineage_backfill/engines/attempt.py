@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lineage_backfill.errors import EngineError, SpecError
-from lineage_backfill.files import private, private_folder, read_file, whole_file
+from lineage_backfill.files import private, private_folder, read_file, reason, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
 from lineage_backfill.runspec.strict_json import finite, refuse_constant
@@ -178,7 +178,8 @@ class AttemptFiles:
         except FileNotFoundError:
             return None
         except (SpecError, KeyError, TypeError, *_DAMAGED) as cause:
-            why = cause if isinstance(cause, SpecError) else repr(cause)
+            is_other = isinstance(cause, KeyError | TypeError)
+            why = "it must be an object with a `token`" if is_other else reason(cause)
             message = f"the result file {place} cannot be read: {why}"
             return Outcome(state=AttemptState.FAILED, error=message)
         error = result.get("error") or {}
@@ -299,6 +300,16 @@ class LifeSign:
         """Wait until the process has ended."""
         with suppress(FileNotFoundError), self.path.open("r", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def signal_of(code: int) -> int:
+    """Return the signal that an exit code tells of, as shells and the JVM do; 0 for none.
+
+    >>> signal_of(-9), signal_of(137), signal_of(1), signal_of(255)
+    (9, 9, 0, 0)
+    """
+    number = -code if code < 0 else code - 128
+    return number if number in signal.valid_signals() else 0
 
 
 def kill_group(pid: int) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, signal_of
 from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
@@ -259,8 +259,8 @@ def _await_end(files: AttemptFiles) -> None:
 
 def ended(files: AttemptFiles, code: int) -> Outcome:
     """Return the failure for an exit code; one by a signal counts as transient."""
-    signal = -code if code < 0 else code - 128  # as the JVM and shells tell of signals
-    said = f"ended by signal {signal}" if signal > 0 else f"ended with exit code {code}"
+    signal = signal_of(code)
+    said = f"ended by signal {signal}" if signal else f"ended with exit code {code}"
     lines = [line.strip() for line in files.log()[-_TAIL:].splitlines() if line.strip()]
     why = [line for line in lines if _ERROR.search(line)] or lines
     error = f"{said}: {why[-1]}" if why else said

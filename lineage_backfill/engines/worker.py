@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import LifeSign, kill_group
+from lineage_backfill.engines.attempt import LifeSign, kill_group, signal_of
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.files import private, private_folder
 
@@ -195,8 +195,8 @@ def ending(what: str, code: int | None, log_path: Path) -> str:
     """Return how a process ended (None: exit code unknown), with the end of its log."""
     ended = "ended"
     if code is not None:
-        signal_ = -code if code < 0 else code - 128  # how the JVM reports signals
-        how = f"by signal {signal_}" if signal_ > 0 else f"with exit code {code}"
+        signal_ = signal_of(code)
+        how = f"by signal {signal_}" if signal_ else f"with exit code {code}"
         ended = f"ended {how}"
     tail = log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
     return f"{what} {ended}" + (f"\n{tail}" if tail else "")

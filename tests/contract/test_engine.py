@@ -416,6 +416,28 @@ def test_a_command_whose_shell_alone_is_killed_has_not_ended(
     assert bench.journal() == ["done"]
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "passes"),
+    [
+        (255, "ended with exit code 255", False),
+        (200, "ended with exit code 200", False),
+        (143, "ended by signal 15", True),
+        (3, "ended with exit code 3", False),
+    ],
+)
+def test_an_exit_code_that_no_signal_has_is_a_failure_that_stays(
+    tmp_path: Path, code: int, said: str, passes: bool
+) -> None:
+    argv = ["sh", "-c", f"exit {code}"]
+    engine = create_engine("command", {"argv": argv}, project=tmp_path, state_dir=tmp_path / "x")
+    bench = Bench(engine, tmp_path)
+    handle = bench.submit("succeed")
+    assert bench.wait(handle) is AttemptState.FAILED
+    outcome = engine.poll(handle)
+    assert (outcome.error, outcome.transient) == (said, passes)
+    engine.close()
+
+
 def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:
     with pytest.raises(EngineError, match="another token"):
         bench.engine.submit(bench.spec("succeed"), "t-0")

@@ -130,3 +130,27 @@ def test_what_stands_in_the_place_of_the_pack_leaves_the_files(
         path.name for path in sorted(tmp_path.glob("r-1.*")) if path != files.pack_path
     ] == NAMES
     check(files)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("null", "it must be an object with a `token`"),
+        ("[]", "it must be an object with a `token`"),
+        ("{}", "it must be an object with a `token`"),
+        (None, "Is a directory"),
+    ],
+)
+def test_a_result_that_is_none_fails_in_words(
+    files: AttemptFiles, tmp_path: Path, text: str | None, why: str
+) -> None:
+    place = tmp_path / "r-1.result.json"
+    place.unlink()
+    if text is None:
+        place.mkdir()
+    else:
+        place.write_text(text)
+    outcome = files.left("t")
+    assert outcome is not None
+    assert outcome.error == f"the result file {place} cannot be read: {why}"
