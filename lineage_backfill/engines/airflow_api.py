@@ -178,7 +178,7 @@ class AirflowApi:
                 if number == tries:
                     raise ServiceUnreachableError(
                         f"{self.url}: answers {answer.status_code}: {_said(answer)}",
-                        hint="Check Airflow's api-server and its log, then `resume`.",
+                        hint="Check Airflow's api-server and its log.",
                     )
             time.sleep(_BACKOFF * 2**number)
         raise AssertionError("a request is tried at least once")
@@ -231,7 +231,7 @@ class AirflowApi:
         except requests.RequestException as error:
             raise ServiceUnreachableError(
                 f"Airflow at {self.url} cannot be reached: {type(error).__name__}",
-                hint="Check `url` of this engine and that its api-server runs, then `resume`.",
+                hint="Check `url` of this engine and that its api-server runs.",
             ) from error
         _log.info("%s %s: %d in %.2f s", method, path, answer.status_code, time.monotonic() - began)
         if date := answer.headers.get("Date"):
