@@ -136,10 +136,10 @@ class AttemptFiles:
         with zipfile.ZipFile(self.pack_path) as pack:
             return self.log_path.name in pack.namelist()
 
-    def log(self) -> str:
-        """Return the attempt's output so far, as far as it is on this machine."""
+    def log(self, most: int | None = None) -> str:
+        """Return the output of the attempt so far, or its last bytes; empty if it is not here."""
         try:
-            return self.log_end().decode(errors="replace")
+            return self.log_end(most).decode(errors="replace")
         except FileNotFoundError:
             return ""
 

@@ -21,7 +21,7 @@ from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _POLL = 5.0  # seconds between two requests to a cluster
 _LOOK = 0.2  # seconds between two checks of an attempt that another executor started
-_TAIL = 20_000  # characters of the log that are searched for the cause of a failure
+_TAIL = 20_000  # bytes of the log that are searched for the cause of a failure
 #: Runs a command and records its exit code, for an executor that did not start it.
 _AND_KEEP_CODE = (
     'trap : HUP INT TERM; "$@"; code=$?; (umask 077; echo $code > "$0.tmp") && mv "$0.tmp" "$0";'
@@ -261,7 +261,7 @@ def ended(files: AttemptFiles, code: int) -> Outcome:
     """Return the failure for an exit code; one by a signal counts as transient."""
     signal = signal_of(code)
     said = f"ended by signal {signal}" if signal else f"ended with exit code {code}"
-    lines = [line.strip() for line in files.log()[-_TAIL:].splitlines() if line.strip()]
+    lines = [line.strip() for line in files.log(_TAIL).splitlines() if line.strip()]
     why = [line for line in lines if _ERROR.search(line)] or lines
     error = f"{said}: {why[-1]}" if why else said
     return Outcome(state=AttemptState.FAILED, error=error, transient=signal > 0)

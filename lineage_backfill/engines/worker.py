@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import LifeSign, kill_group, signal_of
+from lineage_backfill.engines.attempt import LifeSign, kill_group, read_from, signal_of
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.files import private, private_folder
 
 #: The command of a worker; `--reply-fd` and `--project` are added.
 SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
-_LOG_TAIL = 2_000  # characters
+_LOG_TAIL = 2_000  # bytes
 _STOP = 5.0  # seconds for it to end once asked
 
 
@@ -198,5 +198,6 @@ def ending(what: str, code: int | None, log_path: Path) -> str:
         signal_ = signal_of(code)
         how = f"by signal {signal_}" if signal_ else f"with exit code {code}"
         ended = f"ended {how}"
-    tail = log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+    begin = max(0, log_path.stat().st_size - _LOG_TAIL)
+    tail = read_from(log_path, begin).decode(errors="replace").strip()
     return f"{what} {ended}" + (f"\n{tail}" if tail else "")

@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +88,9 @@ def make(kind: str, folder: Path, **more: object) -> Engine:
     given = {**settings(kind, folder), **more}
     kind = "spark-submit" if kind == "reuse" else kind
     return create_engine(kind, given, project=folder, state_dir=folder / "state")
+
+
+MUCH = 50_000_000  # bytes
 
 
 @pytest.fixture(params=["local", "command", "spark-submit", "reuse", "acme"])
@@ -435,6 +439,22 @@ def test_an_exit_code_that_no_signal_has_is_a_failure_that_stays(
     assert bench.wait(handle) is AttemptState.FAILED
     outcome = engine.poll(handle)
     assert (outcome.error, outcome.transient) == (said, passes)
+    engine.close()
+
+
+def test_a_command_that_prints_much_and_fails_takes_no_memory(tmp_path: Path) -> None:
+    script = f"head -c {MUCH} /dev/zero; echo; echo 'ValueError: no such column'; exit 3"
+    argv = ["sh", "-c", script]
+    engine = create_engine("command", {"argv": argv}, project=tmp_path, state_dir=tmp_path / "x")
+    bench = Bench(engine, tmp_path)
+    tracemalloc.start()
+    try:
+        handle = bench.submit("succeed")
+        assert bench.wait(handle) is AttemptState.FAILED
+        assert tracemalloc.get_traced_memory()[1] < MUCH / 2
+    finally:
+        tracemalloc.stop()
+    assert engine.poll(handle).error == "ended with exit code 3: ValueError: no such column"
     engine.close()
 
 
