@@ -198,6 +198,8 @@ def _is_of(asked: _Request) -> bool:
         return True
     begun, error = _begun[_running[-1]]
     said = {name: given for name, given in vars(asked).items() if given not in (None, ())}
+    if asked.arguments is not None:
+        said["arguments"] = asked.arguments  # none at all are other ones
     return _last_error() is error and all(getattr(begun, name) == said[name] for name in said)
 
 

@@ -28,8 +28,10 @@ Row = tuple[str, int, int]
 SCHEMA = "day STRING, id INT, n INT"
 OLD: list[Row] = [("d1", 1, 0), ("d2", 2, 0), ("d3", 3, 0)]
 FOREIGN: list[Row] = [("d1", 9, 99), ("d9", 9, 99)]
-MODES = ("overwrite", "append", "merge")
-#: What a later attempt goes through; an overwriting one leaves what an earlier one has replaced.
+MODES = ("overwrite", "append", "merge", "full")
+#: Those whose later attempts need not take out what earlier ones have written.
+REPLACING = ("overwrite", "full")
+#: What a later attempt goes through; a replacing one leaves what an earlier one has replaced.
 STEPS = ("begun", "fenced", "taking back", "taken back", "staged", "committing", "committed")
 UNDO_STEPS = ("taking back", "taken back")
 
@@ -38,7 +40,7 @@ def steps_of(mode: str) -> tuple[str, ...]:
     """The steps of an attempt after another one, or of an undoing."""
     if mode == "undo":
         return UNDO_STEPS
-    return tuple(s for s in STEPS if mode != "overwrite" or s not in UNDO_STEPS)
+    return tuple(s for s in STEPS if mode not in REPLACING or s not in UNDO_STEPS)
 
 
 def written(attempt: int) -> list[Row]:
@@ -53,6 +55,8 @@ def model(mode: str, attempt: int | None, *, foreign: bool) -> list[Row]:
         old = [row for row in OLD if row[0] == "d3"]
     if mode == "merge":
         old = [row for row in OLD if row[:2] not in {one[:2] for one in new}]
+    if attempt is not None and mode == "full":  # all that was there before it, theirs too
+        return sorted([*new, *(FOREIGN if foreign else ())])
     # Nobody writes to d9 but they, so that what they add there stays in any case.
     return sorted([*old, *new, *(FOREIGN if foreign else FOREIGN[1:])])
 
@@ -132,7 +136,9 @@ def rows(spark: Any, attempt: int) -> Any:
 
 def spec(path: Path, mode: str, attempt: int, run_id: str = "r-1") -> Any:
     """The spec of one attempt; that of `r-0` fills the table."""
-    days = ("d1", "d2", "d3") if run_id == "r-0" else ("d1", "d2")
+    days = ["d1", "d2", "d3"] if run_id == "r-0" else ["d1", "d2"]
+    if mode == "full":
+        days = ["d1", "d2", "d3", "d9"]
     output = {
         "dataset": {"namespace": "test", "name": "t"},
         "location": str(path),
@@ -148,7 +154,7 @@ def spec(path: Path, mode: str, attempt: int, run_id: str = "r-1") -> Any:
             "attempt": attempt,
             "token": f"{run_id}-t" if run_id == "r-0" else f"t-{attempt}",
             "job": {"namespace": "test", "name": "job", "entrypoint": "jobs:job"},
-            "partitions": list(days),
+            "partitions": days,
             "keys": [],
             "inputs": [],
             "outputs": [output],

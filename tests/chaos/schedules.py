@@ -137,7 +137,8 @@ class Schedule:
 
     def _drawn(self, name: str) -> Run:
         days = self.chance.sample(DAYS, self.chance.randint(1, len(DAYS)))
-        return Run(name, self.chance.choice(MODES), tuple(sorted(days)))
+        modes = [mode for mode in MODES if mode != "full"]  # which needs every day planned
+        return Run(name, self.chance.choice(modes), tuple(sorted(days)))
 
     # What happens.
 
