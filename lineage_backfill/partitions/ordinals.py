@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 _ONES: Final = re.compile("1+")
+#: Python hashes integers modulo 2**61 - 1, where powers of two repeat after 61 of them: thousands
+#: of ranges with one start would share a hash. Modulo this prime they do not.
+_PRIME: Final = 2**61 - 31
 
 
 class OrdinalSet:
@@ -157,7 +160,7 @@ class OrdinalSet:
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash((self.lo, self.bits))
+            self._hash = hash((self.lo, self.bits % _PRIME))
         return self._hash
 
     def __repr__(self) -> str:

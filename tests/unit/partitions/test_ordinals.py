@@ -102,3 +102,10 @@ def test_ten_years_of_hours_take_eleven_kilobytes() -> None:
     assert every_other.bits.bit_length() // 8 < 11_000
     assert repr(OrdinalSet.range(1, 3) | OrdinalSet.range(9, 9)) == "OrdinalSet(1..3, 9..9)"
     assert every_other != object()
+
+
+def test_sets_that_differ_in_length_or_in_a_gap_have_hashes_of_their_own() -> None:
+    whole = OrdinalSet.range(0, 2_000)
+    grown = [OrdinalSet.range(0, last) for last in range(2_000)]
+    holed = [whole - OrdinalSet.range(one, one) for one in range(1, 2_000)]
+    assert len({hash(one) for one in (*grown, *holed)}) == len(grown) + len(holed)
