@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from lineage_backfill.engines.clusters import Cluster
 from lineage_backfill.engines.pool import PoolEngine
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _FRESH = 2.0  # seconds for which the cluster's answer is reused
@@ -101,6 +102,12 @@ class ReusingEngine(PoolEngine):
     def open(self) -> None:
         """Find program and jars, and pack the code; raises EnvironmentMissingError."""
         self._submit.open()
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse runs where something is missing, as `open` does."""
+        self._submit.check(runs, spec_of)
 
     def key(self, files: AttemptFiles) -> str:
         """Return a hash of everything that distinguishes one application from another."""

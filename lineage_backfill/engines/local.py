@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.pool import PoolEngine, complaint
-from lineage_backfill.engines.runtime import find_java
+from lineage_backfill.engines.runtime import find_java, refuse_missing
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 from lineage_backfill.planning.plan import PlannedRun
@@ -73,7 +73,9 @@ class LocalEngine(PoolEngine):
     ) -> None:
         """Refuse runs where a worker could not start; raises EnvironmentMissingError."""
         if runs and self._needs_java:
-            find_java({**os.environ, **self._environment})
+            environment = {**os.environ, **self._environment}
+            refuse_missing(self._command[0], self._project, environment)
+            find_java(environment)
 
     def open(self) -> None:
         """Start the first worker if there is none; raises EnvironmentMissingError."""

@@ -31,6 +31,16 @@ def find_jars() -> tuple[str, ...]:
     )
 
 
+def refuse_missing(program: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Raise EnvironmentMissingError for a program that a process in a folder would not find."""
+    path = folder / program if "/" in program else program
+    if shutil.which(path, path=environment.get("PATH")) is None:
+        raise EnvironmentMissingError(
+            f"{program} cannot be started: there is no such program",
+            hint="Check the settings of this engine in the project file.",
+        )
+
+
 def find_java(environment: Mapping[str, str]) -> str:
     """Return the program java, where Spark looks for it; raises EnvironmentMissingError."""
     home = environment.get("JAVA_HOME")

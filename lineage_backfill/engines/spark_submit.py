@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.engines.yarn import Yarn, application_id, resource_manager, tagged
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
+from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 
 #: Settings for Delta, which a session only takes when it starts.
@@ -120,6 +121,13 @@ class SparkSubmitEngine(ProcessEngine):
             self._needs_jars = False
         if _RUNTIME not in self._code:
             self._code[_RUNTIME] = str(pack_runtime(self._folder))
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse runs where something is missing, as `open` does."""
+        if runs:
+            self.open()
 
     def identify(self, handle: str) -> EngineRun:
         """Return the application, with its name on the cluster if it has one."""

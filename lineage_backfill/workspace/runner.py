@@ -19,6 +19,7 @@ from lineage_backfill.errors import (
     BackfillError,
     ConflictError,
     EngineError,
+    EnvironmentMissingError,
     PrunedError,
     ServiceUnreachableError,
     UnknownNameError,
@@ -122,8 +123,9 @@ class Runner:
             self._executor([plan], store) as executor,
         ):
             if begins:
-                # The driver may reach services that this machine does not.
-                with suppress(ServiceUnreachableError) if waits else nullcontext():
+                # The driver may reach services, and have programs, that this machine does not.
+                elsewhere = suppress(ServiceUnreachableError, EnvironmentMissingError)
+                with elsewhere if waits else nullcontext():
                     executor.check_runs(plan)
             backfill = self._submit(executor, plan, submission, waits=waits)
             if begins and not waits:

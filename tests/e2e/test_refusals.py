@@ -103,14 +103,40 @@ def test_a_program_that_tells_no_live_keys_refuses_alike(
     assert shop.journal() == []
 
 
-@pytest.mark.parametrize("how", [(), ("--detach",)])
-def test_a_missing_java_is_found_before_anything_is_kept(shop: Shop, how: tuple[str, ...]) -> None:
+MISSING = [
+    ('kind = "local"\nenv = { JAVA_HOME = "/nowhere" }', "no Java found in JAVA_HOME"),
+    ('kind = "local"\npython = "/nowhere/python"', "/nowhere/python cannot be started"),
+    ('kind = "spark-submit"\nspark_home = "/nowhere"', "there is no /nowhere/bin/spark-submit"),
+    ('kind = "spark-submit"\nspark_home = "/nowhere"\nreuse = true', "there is no /nowhere/bin"),
+]
+
+
+def lacks(shop: Shop, engine: str) -> None:
+    """Let the jobs have an engine that lacks something on this machine."""
     project = shop.folder / "lineage-backfill.toml"
-    java = f'kind = "local"\nenv = {{ JAVA_HOME = "{shop.folder}" }}\n[engines.other]\n'
-    project.write_text(project.read_text().replace("[engines.here]\n", f"[engines.here]\n{java}"))
+    other = f"[engines.here]\n{engine}\n[engines.other]\n"
+    project.write_text(project.read_text().replace("[engines.here]\n", other))
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+@pytest.mark.parametrize(("engine", "said"), MISSING)
+def test_what_is_missing_here_is_found_before_anything_is_kept(
+    shop: Shop, how: tuple[str, ...], engine: str, said: str
+) -> None:
+    lacks(shop, engine)
     refused = shop("run", *FIX, "--yes", *how, code=1)
-    assert "no Java found in JAVA_HOME" in refused.stderr
+    assert said in refused.stderr
     assert (refused.stdout, left(shop)) == ("", [])
+
+
+def test_a_drive_may_have_what_is_missing_here(shop: Shop) -> None:
+    process = shop.start("drive")
+    try:
+        wait_for(lambda: bool(drivers(shop)))
+        lacks(shop, MISSING[0][0])
+        assert "The `drive` service picks it up." in shop("run", *FIX, "--yes", "--detach").stderr
+    finally:
+        end(process)
 
 
 @pytest.mark.parametrize("verb", ["resume", "retry", "cancel", "drive"])
