@@ -14,7 +14,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
 from lineage_backfill.project.matching import heading, is_glob, names
-from lineage_backfill.project.slips import Slips, differ_in_digits, is_slip
+from lineage_backfill.project.slips import Slips, differ_in_digits, is_short, is_slip
 
 Word = Literal["reads", "writes"]
 Declared = tuple[JobDeclaration, Word, DatasetRef]
@@ -113,8 +113,10 @@ def _sorted_out(
 def _meant(target: DatasetRef, refs: Iterable[DatasetRef]) -> Iterator[str]:
     """Yield the names that could be meant, with the namespace where that alone differs."""
     for ref in refs:
-        if not differ_in_digits(ref.name, target.name):
-            yield str(ref) if ref.name == target.name else ref.name
+        if ref.name == target.name:
+            yield str(ref)
+        elif not (differ_in_digits(ref.name, target.name) or is_short(ref.name, target.name)):
+            yield ref.name
 
 
 def _undeclared(

@@ -37,8 +37,12 @@ class Slips(Generic[T]):
 
 def is_slip(one: str, other: str) -> bool:
     """Whether one of two names is probably the other, misspelt."""
-    is_long = max(len(one), len(other)) >= _LEAST and abs(len(one) - len(other)) <= 1
-    return is_long and is_one_slip(one, other) and not differ_in_digits(one, other)
+    return not is_short(one, other) and is_one_slip(one, other) and not differ_in_digits(one, other)
+
+
+def is_short(one: str, other: str) -> bool:
+    """Whether both names are so short that one letter makes another name."""
+    return max(len(one), len(other)) < _LEAST
 
 
 def is_one_slip(one: str, other: str) -> bool:

@@ -115,6 +115,12 @@ def test_another_dataset_is_a_declared_edge(says: str, toml: str) -> None:
     assert summary(made)["week"] == (WEEK if says == "a glob" else "2024-03-10")
 
 
+def test_short_names_that_differ_by_a_letter_are_other_names() -> None:
+    declared = 'name = "j"\nreads = [{ dataset = "a" }]\nwrites = [{ dataset = "c" }]\n'
+    made = plan(request({"a": "2024-03-10"}), "a > i > b", f"{DAYS}[[job]]\n{declared}")
+    assert summary(made) == {"i": "2024-03-10", "j": "2024-03-10"}
+
+
 def test_a_pipeline_that_only_the_project_file_knows_is_believed() -> None:
     toml = DAYS + "".join(
         f'[[job]]\nname = "{job}"\n[[job.reads]]\ndataset = "{up}"\n'
