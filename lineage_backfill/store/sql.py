@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -563,6 +565,16 @@ class SqlRunStore(RunStore):
                 upgrade(connection)
 
 
+def _decoded(text: str) -> Any:
+    """Return a JSON value as `json.loads` does, but in a third of the time."""
+    try:
+        return msgspec.json.decode(text)
+    except (
+        msgspec.MsgspecError
+    ):  # half of a surrogate pair, NaN and infinity: texts and numbers of Python
+        return json.loads(text)
+
+
 def _connect(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
@@ -573,7 +585,7 @@ def _connect(url: str) -> sa.Engine:
             )
         if parsed.get_backend_name() != "sqlite":
             own = {name: value for name, value in _LIMITS.items() if name not in parsed.query}
-            return sa.create_engine(parsed, connect_args=own)
+            return sa.create_engine(parsed, json_deserializer=_decoded, connect_args=own)
     except (SQLAlchemyError, ImportError, ValueError) as error:
         raise StoreError(
             f"the run store {redacted(url)} cannot be opened: {error}", hint=_ADDRESSES
@@ -588,10 +600,15 @@ def _connect(url: str) -> sa.Engine:
                 ).close()  # otherwise all users may read SQLite's files
         except OSError as error:
             raise _unusable(parsed, error) from error
-        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})
+        engine = sa.create_engine(
+            parsed, json_deserializer=_decoded, connect_args={"timeout": BUSY_TIMEOUT}
+        )
     else:  # one connection, used by one thread at a time
         engine = sa.create_engine(
-            parsed, poolclass=sa.StaticPool, connect_args={"check_same_thread": False}
+            parsed,
+            json_deserializer=_decoded,
+            poolclass=sa.StaticPool,
+            connect_args={"check_same_thread": False},
         )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)

@@ -53,6 +53,17 @@ def test_what_was_written_is_there_after_opening_again(url: str) -> None:
     again.close()
 
 
+@pytest.mark.parametrize(
+    "value", ["größe 日本", "half \ud800", float("inf"), 10**30, -0.0, 1.1, [], {"a": [None, True]}]
+)
+def test_a_value_of_a_plan_comes_back_as_it_was(url: str, value: object) -> None:
+    with closing(SqlRunStore(url)) as store:
+        store.create(backfill_record("b"), {"value": value}, [planned_run("r")])
+    with closing(SqlRunStore(url)) as store:
+        found = store.plan("b")["value"]
+    assert (repr(found), type(found)) == (repr(value), type(value))
+
+
 def test_the_migrations_make_the_tables_of_the_schema(url: str) -> None:
     SqlRunStore(url).close()
     engine = sa.create_engine(url)
@@ -199,6 +210,8 @@ def test_a_database_that_accepts_and_says_nothing_does_not_answer(
 
 def test_an_address_may_set_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
-    monkeypatch.setattr(sa, "create_engine", lambda _url, connect_args: given.update(connect_args))
+    monkeypatch.setattr(
+        sa, "create_engine", lambda _url, connect_args, **_: given.update(connect_args)
+    )
     sql._connect("postgresql+psycopg://me@db/runs?connect_timeout=60")
     assert given.keys() == sql._LIMITS.keys() - {"connect_timeout"}
