@@ -140,7 +140,7 @@ class Backfills:
         """Return the report document of a backfill."""
         with self.workspace.open_store() as store:
             record = find(store, backfill)
-            plans = plans_of(store, record.id)
+            plans = plans_of(store, record.id, only_shown=True)
             runs, attempts = store.runs(record.id), store.attempts(record.id)
         newest = plans[-1]  # it has the keys of all
         resolver = cache(partial(self.workspace.resolver_of, newest))
@@ -268,7 +268,8 @@ class Backfills:
         """
         with self.workspace.open_store() as store:
             record = find(store, backfill)
-            plans, past = plans_of(store, record.id), store.past_runs(LOOKED_AT)
+            plans = plans_of(store, record.id, only_shown=True)
+            past = store.past_runs(LOOKED_AT)
             ids = {
                 run.run_id
                 for run in store.runs(record.id)
@@ -434,9 +435,10 @@ def _changed(plan: Mapping[str, Any]) -> set[str]:
     return {name for ref in refs for name in (ref["name"], f"{ref['namespace']}:{ref['name']}")}
 
 
-def plans_of(store: RunStore, backfill_id: str) -> list[Plan]:
-    """Return the plan of a backfill and its tails."""
-    return [plan_from_dict(document) for document in _plan_documents(store, backfill_id)]
+def plans_of(store: RunStore, backfill_id: str, *, only_shown: bool = False) -> list[Plan]:
+    """Return the plan of a backfill and its tails; see `plan_from_dict`."""
+    documents = _plan_documents(store, backfill_id)
+    return [plan_from_dict(document, only_shown=only_shown) for document in documents]
 
 
 def _plan_documents(store: RunStore, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
