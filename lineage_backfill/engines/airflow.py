@@ -369,7 +369,7 @@ class AirflowEngine(Engine):
         listed = self._listed(one)
         runs, every = self._read(one, listed)
         if listed and not _have_ended(every[listed[0]["dag_run_id"]], one.task):
-            runs, every = self._read(one, None)  # what the list said of the run counts no longer
+            runs, every = self._read(one, None)  # the list may be out of date
         views = {
             name: [view for view in of if view.task in one.task.tasks] for name, of in every.items()
         }

@@ -98,7 +98,7 @@ def slice_for(
 
 
 def no_slice(what: str, job: str = "") -> UnfitRunError:
-    """Return the error for a DAG of which `what` does not determine the slice of a run."""
+    """Return the error for a DAG run with an unknown slice; `what` begins the sentence."""
     table = f'[[job]] "{job}"' if job else "[[job]]"
     return UnfitRunError(
         f"{what} which slice a run is for",

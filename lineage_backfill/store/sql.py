@@ -110,6 +110,9 @@ _PRAGMAS = (
     "wal_autocheckpoint = 4000",
 )
 
+#: What SQLite says of a file that it cannot read as a database.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 _RECORD = [column for column in backfills.c if column.name != "plan"]
 _CLAIMS = sa.select(
     *_RECORD, leases.c.owner, leases.c.fence, leases.c.expires_at.label("lease_until")
@@ -680,9 +683,14 @@ def _unusable(url: sa.URL, cause: BaseException) -> BackfillError:
             f"the run store {url.render_as_string(hide_password=True)} does not answer: {cause}",
             hint="Check that the database is up; records are kept, and `resume` continues.",
         )
+    hint = "Check `[store] url`, and that its folder is writable and has free space."
+    if getattr(cause, "sqlite_errorcode", None) in _DAMAGED:
+        hint = (
+            "Restore a copy of the file, or move it away: a new run store is made on the next run."
+        )
     return StoreError(
         f"the run store {url.render_as_string(hide_password=True)} cannot be used: {cause}",
-        hint="Check `[store] url`, and that its folder is writable and has free space.",
+        hint=hint,
     )
 
 

@@ -81,7 +81,7 @@ def _newest(calendar: Any) -> KeySet | None:
 
 
 def scheduled(folder: Path, keys: Sequence[str] = ()) -> str | list[RunSpec]:
-    """Return what scheduled runs of keys, or of the newest, are told, or why they are refused."""
+    """Return the run specs of scheduled runs of keys, or of the newest, or the refusal."""
     try:
         return started(folder, StartRequest(keys=keys), batch="key")
     except NothingToRunError:

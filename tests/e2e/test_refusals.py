@@ -173,7 +173,7 @@ def test_an_expired_backfill_is_planned_again(shop: Shop) -> None:
 
 
 def left_id(told: str) -> str:
-    """Return the backfill that is told of."""
+    """Return the id of the backfill in the message."""
     found = re.search(r"b-[\d-]+-[0-9a-f]+", told)
     assert found
     return found[0]

@@ -141,7 +141,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs.db").write_text("this is no database, and it is long enough to be read" * 9)
     with pytest.raises(StoreError, match="cannot be used") as caught:
         SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
-    assert caught.value.hint
+    assert "Restore a copy of the file" in caught.value.hint
 
 
 @pytest.mark.parametrize(
