@@ -522,7 +522,8 @@ class SqlRunStore(RunStore):
         return cast(datetime, now).astimezone(UTC)
 
     def close(self) -> None:
-        self._engine.dispose()
+        with self._turn:  # SQLite crashes where a connection is closed in mid-use
+            self._engine.dispose()
 
     def _rows(self, query: sa.Select[Any], backfill_id: str | None = None) -> Sequence[sa.Row[Any]]:
         """Return the rows of a query; if there are none, the backfill must exist."""

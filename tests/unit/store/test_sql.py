@@ -30,7 +30,7 @@ from lineage_backfill.model import JobRef
 from lineage_backfill.ports import Lease, RunStore
 from lineage_backfill.store import schema, sql, upgrade
 from lineage_backfill.store.empty import EmptyRunStore
-from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record, planned_run
 
 #: A store as the first of the revisions made it that are gone, with a backfill under way.
@@ -215,3 +215,24 @@ def test_an_address_may_set_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> N
     )
     sql._connect("postgresql+psycopg://me@db/runs?connect_timeout=60")
     assert given.keys() == sql._LIMITS.keys() - {"connect_timeout"}
+
+
+def test_a_store_in_memory_is_closed_between_two_uses_only() -> None:
+    store = SqlRunStore(IN_MEMORY)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(_connection: object) -> None:
+        inside.set()
+        go_on.wait(10)
+
+    sa.event.listen(store._engine, "begin", hold)
+    reader, closer = threading.Thread(target=store.backfills), threading.Thread(target=store.close)
+    reader.start()
+    assert inside.wait(10)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    go_on.set()
+    for thread in (reader, closer):
+        thread.join(10)
+        assert not thread.is_alive()
