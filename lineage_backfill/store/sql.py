@@ -131,10 +131,11 @@ class SqlRunStore(RunStore):
         if read_only:
             sa.event.listen(self._engine, "connect", _refuse_writes)
         self._writer = self._engine.execution_options(lb_writes=True)
-        is_shared = isinstance(self._engine.pool, sa.StaticPool)
+        self._is_shared = isinstance(self._engine.pool, sa.StaticPool)
         self._turn: AbstractContextManager[object] = (
-            threading.RLock() if is_shared else nullcontext()
+            threading.RLock() if self._is_shared else nullcontext()
         )
+        self._is_gone = False
         try:
             with self._read() as connection:
                 version = _version(connection)
@@ -524,6 +525,15 @@ class SqlRunStore(RunStore):
     def close(self) -> None:
         with self._turn:  # SQLite crashes where a connection is closed in mid-use
             self._engine.dispose()
+            self._is_gone = self._is_shared
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for threads that use the same connection; raises StoreError if it was closed."""
+        with self._turn:
+            if self._is_gone:
+                raise StoreError("the run store in memory was closed", hint="Make a new one.")
+            yield
 
     def _rows(self, query: sa.Select[Any], backfill_id: str | None = None) -> Sequence[sa.Row[Any]]:
         """Return the rows of a query; if there are none, the backfill must exist."""
@@ -544,14 +554,14 @@ class SqlRunStore(RunStore):
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
-        with self._turn, _translated(self._engine.url), self._engine.connect() as connection:
+        with self._alone(), _translated(self._engine.url), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def _write(self, lease: Lease | None = None) -> Iterator[sa.Connection]:
         """Open a write transaction; with a lease, only if that was not taken over."""
         with (
-            self._turn,
+            self._alone(),
             _translated(self._engine.url),
             self._writer.connect() as connection,
             connection.begin(),

@@ -236,3 +236,5 @@ def test_a_store_in_memory_is_closed_between_two_uses_only() -> None:
     for thread in (reader, closer):
         thread.join(10)
         assert not thread.is_alive()
+    with pytest.raises(StoreError, match="was closed"):  # a new connection would be an empty store
+        store.backfills()
