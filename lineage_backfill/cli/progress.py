@@ -50,6 +50,7 @@ class Remaining:
         self._work = {one.job: one.busy.p50 / one.runs for one in known if one.busy}
         self._total = self._left = sum(one.busy.p50 for one in known if one.busy)
         self._done = 0.0
+        self._is_mixed = False  # runs without an estimate have taken a part of the time
         start = None if estimate is None else estimate.start
         self._start = start or Spread(p50=0.0, p90=0.0)
         self._is_started = start is None
@@ -69,19 +70,21 @@ class Remaining:
         if state in _RAN:
             self._done += work
             self._is_started = True  # perhaps one that an earlier executor has left
+            self._is_mixed |= job not in self._work
 
     def in_words(self, elapsed: float) -> str:
         """Return the time left after `elapsed` seconds; empty if unknown.
 
-        It comes from past runs, or from the pace once enough of the work is done. Until the engine
-        has started, the rest of its start counts, too.
+        It comes from past runs, or from the pace once enough of the work is done, unless runs
+        without an estimate took a part of that time. Until the engine has started, the rest of its
+        start counts, too.
         """
         if self._makespan is None or not (self._left or not self._is_started):
             return ""
         share, left = (
             (self._done / self._total, self._left / self._total) if self._total else (0, 0)
         )
-        if share >= _TELLING:
+        if share >= _TELLING and not self._is_mixed:
             worked = elapsed - self._spent - self._starting
             bounds = [worked / share * left] * 2
         else:

@@ -118,6 +118,13 @@ LEFT: list[tuple[str, dict[str, tuple[float, ...]], list[tuple[JobRef, RunState]
         "about 30 s left",
     ),
     ("what is not known makes it more", {"a": TEN}, [], 0, "at least 50 s left"),
+    (
+        "a run without an estimate is no measure of the pace",
+        {"a": TEN},
+        [(A, RunState.SUCCEEDED)] * 2 + [(B, RunState.SUCCEEDED)],
+        600,
+        "at least 30 s left",
+    ),
     ("at its end nothing is left", {"a": TEN}, [(A, RunState.SUCCEEDED)] * 5, 60, ""),
     ("of nothing known nothing is said", {}, [], 0, ""),
 ]
