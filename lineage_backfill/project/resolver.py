@@ -527,12 +527,12 @@ class DeclarationResolver:
                 text = f"{text}, and {len(unknown) - 1} more of its outputs"
             return None, None, text, hint
         known = tuple([data.calendar for data in side if data.calendar is not None])
-        table = heading(ref, self.declarations.namespace)
         if not known:
             inferred = self._lineage.infer_job(ref)
             if inferred is not None:
                 calendar = self._calendars.resolve(inferred, (), (), f"job {ref}")
                 return calendar, "inferred", None, ""
+            table = heading(ref, self.declarations.namespace)
             return (
                 None,
                 None,
@@ -541,6 +541,7 @@ class DeclarationResolver:
             )
         shared = self._calendars.share(known)
         if shared is None:
+            table = heading(ref, self.declarations.namespace)
             return (
                 None,
                 None,

@@ -185,6 +185,7 @@ def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
             metrics = answer.read().decode()
     finally:
         end(process)
+        (shop.folder / "go").touch()  # ends the job that was left running
     assert 'lineage_backfill_backfills{state="interrupted"} 1.0' in metrics
     assert "lineage_backfill_drivers 1.0" in metrics
     assert shop.started() == ["clean"]
