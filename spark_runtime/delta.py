@@ -174,7 +174,7 @@ class DeltaStorage:
                 # Whatever the error: only the log shows whether the commit exists.
                 state = self.log.state()
                 if publication.token in state.tokens:
-                    return state.tokens[publication.token]
+                    return self._after(state.tokens[publication.token])
                 if not is_conflict(error):
                     _raise_translated(error, self.log.location)
                 publication.recheck(state)
@@ -187,11 +187,26 @@ class DeltaStorage:
                     f"{self.log.location}; nothing was written",
                     hint="Nothing to do: the later attempt completes the run.",
                 )
-            return version
+            return self._after(version)
         raise WriteConflictError(
             f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
             hint="Retry when fewer processes write to the table.",
         ) from conflict
+
+    def _after(self, version: int) -> int:
+        """Return the version of a commit to this table; raises WriteConflictError for a new one.
+
+        Delta's writes create a table where there is none.
+        """
+        if version > 0:
+            return version
+        error = WriteConflictError(
+            f"{self.log.location} was deleted while this run wrote to it, and Delta created a new "
+            "table there, which holds only what this run wrote",
+            hint="Delete the new table, restore the previous one, and retry the run.",
+        )
+        error.stands = True
+        raise error
 
     def fence(self, transaction: Transaction) -> None:
         """Commit only the transaction, if its number is above those of the same app id."""
@@ -205,6 +220,7 @@ class DeltaStorage:
             try:
                 with self._alone(), interpreted(self._spark, 0):
                     append(nothing, self.log.location, transaction)
+                self._after(self.log.state().version)
             except Exception as error:  # noqa: BLE001 (re-raised below)
                 if not is_conflict(error) or not again:
                     _raise_translated(error, self.log.location)
@@ -285,6 +301,11 @@ class DeltaStorage:
 
     def _whole(self, values: Values, versions: Sequence[int]) -> int:
         """Return the first of the versions that still has all files of a partition."""
+        if versions[0] < 0:
+            raise UndoRefusedError(
+                f"{self.log.location} was created by the commit that is to be undone",
+                hint="Delete the table, and restore the previous one if there was one.",
+            )
         for version in versions:
             state = self.log.state(version)
             held = state.contents(values)

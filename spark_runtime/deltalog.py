@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
-from spark_runtime.errors import TableError
+from spark_runtime.errors import NoTableError, TableError
 from spark_runtime.places import Place, local_path, mark
 from spark_runtime.state import Commit, Contents, File, TableState, note_tokens
 from spark_runtime.values import CHAR_TYPE, PartitionColumn, Values, logged, partition_columns
@@ -65,7 +65,7 @@ class DeltaLog:
         commits, checkpoints = self._list()
         newest = max((*commits, *checkpoints), default=None)
         if newest is None and self.root.exists() and not self._is_empty():
-            raise TableError(
+            raise NoTableError(
                 f"{self.location} holds files and is not a Delta table",
                 hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
             )
@@ -82,10 +82,7 @@ class DeltaLog:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
         target = self.latest_version() if version is None else version
         if target is None:
-            raise TableError(
-                f"there is no Delta table at {self.location}",
-                hint="It was dropped, or its `location` is wrong.",
-            )
+            raise self._missing()
         with self._reading:
             return self._state(target)
 
@@ -285,9 +282,17 @@ class DeltaLog:
         except FileNotFoundError as error:
             raise self._gone(version) from error
 
+    def _missing(self) -> NoTableError:
+        return NoTableError(
+            f"there is no Delta table at {self.location}",
+            hint="It was dropped, or its `location` is wrong.",
+        )
+
     def _gone(self, version: int) -> TableError:
         commits, _ = self._list()
-        newest = self.latest_version() or 0
+        newest = self.latest_version()
+        if newest is None:
+            return self._missing()
         if any(older < version for older in commits) and version < newest:
             return _damaged(self._path(version), "it is missing between older and newer commits")
         if version > newest:

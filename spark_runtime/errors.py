@@ -55,6 +55,10 @@ class TableError(RuntimeFailure):
     """A table whose kind or partitioning does not allow what the run spec asks for."""
 
 
+class NoTableError(TableError):
+    """No table where there should be one."""
+
+
 class PartitionValueError(RuntimeFailure):
     """A partition value that does not fit the type of its column."""
 

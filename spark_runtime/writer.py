@@ -41,6 +41,7 @@ from spark_runtime.commits import (
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
+    NoTableError,
     RuntimeFailure,
     SchemaMismatchError,
     StaleAttemptError,
@@ -147,6 +148,19 @@ class _Write:
         return self.storage.log
 
     def make(self) -> OutputResult:
+        """Write; raises a RuntimeFailure."""
+        try:
+            return self._made()
+        except NoTableError as error:
+            if self.before.version < 0:
+                raise
+            raise WriteConflictError(
+                f"{self.log.location} was deleted while this run wrote to it",
+                hint="Restore it and retry the run. Without it, a retry creates a table that holds "
+                "only the partitions of this run.",
+            ) from error
+
+    def _made(self) -> OutputResult:
         done = self.before.tokens.get(self.run.token)
         undone = undo_token(self.run.token) in self.before.tokens
         if done is not None and not undone:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,45 @@ def test_no_row_is_lost_where_somebody_else_commits(
         assert isinstance(error, WriteConflictError)
         assert held != model(mode, 2, foreign=True)
     check_next(spark, path, mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "part"),
+    [
+        *((mode, "committing", "") for mode in MODES),
+        ("overwrite", "committing", "_delta_log"),
+        ("append", "committed", ""),
+    ],
+)
+def test_a_table_that_is_deleted_during_a_write_is_a_conflict(
+    spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, step: str, part: str
+) -> None:
+    """Delta itself creates a new table, which nobody may take for the old one."""
+    path, steps = templates.copy("old", tmp_path / "t"), Steps()
+    steps.actions[str(path), step] = lambda: shutil.rmtree(path / part)
+    with steps.watched(), pytest.raises(WriteConflictError) as raised:
+        steps.write(spark, path, mode, 1)
+    message, is_new = str(raised.value), (path / "_delta_log").exists()
+    assert f"{path} was deleted while this run wrote to it" in message
+    assert is_new == (step == "committing" and mode != "merge")
+    assert raised.value.stands == is_new == ("Delete the new table" in message)
+    assert not is_new or table_rows(spark, path) == written(1)
+
+
+def test_no_fence_is_raised_in_a_table_that_it_has_created(
+    spark: SparkSession, templates: Templates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = templates.copy("old", tmp_path / "t"), delta.append
+
+    def late(*given: Any) -> None:
+        shutil.rmtree(path)
+        original(*given)
+
+    monkeypatch.setattr(delta, "append", late)
+    with Steps().watched(), pytest.raises(WriteConflictError, match="Delete the new table"):
+        Steps().write(spark, path, "overwrite", 2)
+    assert newest_version(path) == 0
+    assert table_rows(spark, path) == []
 
 
 @pytest.mark.parametrize(
