@@ -294,14 +294,18 @@ def _rules(table: Table) -> RunRules:
 
 
 def length(table: Table, key: str) -> timedelta | None:
-    """Read a duration greater than 0."""
+    """Read a duration; only a wait may be 0."""
     text = table.text(key)
-    found = read_length(text) if text is not None else None
-    if text is not None and not found:
+    if text is None:
+        return None
+    found = read_length(text)
+    if found is None:
         raise table.error(
             f"`{key}` is {text!r}, which is not a duration",
-            hint="Write it as 90s, 30m, 2h or 1d, more than 0 and at most 36500d.",
+            hint="Write it as 90s, 30m, 2h or 1d, at most 36500d.",
         )
+    if not found and key != "retry_wait":
+        raise table.error(f"`{key}` is {text!r}, but must be more than 0")
     return found
 
 

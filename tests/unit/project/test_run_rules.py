@@ -10,6 +10,7 @@ import pytest
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import RunRules, RunWindow
 from lineage_backfill.project.settings import Project
+from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.workspace.configuration import load_project
 
 
@@ -70,12 +71,19 @@ def test_the_environment_says_it_too(tmp_path: Path) -> None:
     assert rules.retry_on == ("timeout", "failure")
 
 
+def test_a_run_may_be_retried_without_a_wait(tmp_path: Path) -> None:
+    rules = load(tmp_path, "[run]\nretry_wait = '0s'").declarations.rules_of(None)
+    assert rules.retry_wait == timedelta()
+    delay = RetryPolicy.of(rules).delay(2, failure="transient", chance=0.5)
+    assert delay == timedelta()
+
+
 @pytest.mark.parametrize("place", ["[run]", "[[job]]\nname = 'a'"])
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("timeout = '2 weeks'", "`timeout` is '2 weeks', which is not a duration"),
-        ("timeout = '0s'", "`timeout` is '0s', which is not a duration"),
+        ("timeout = '0s'", "`timeout` is '0s', but must be more than 0"),
         ("timeout = 60", "`timeout` must be a string"),
         ("retries = -1", "`retries` is -1, but must be at least 0"),
         ("retry_wait = 'soon'", "`retry_wait` is 'soon'"),
@@ -100,6 +108,7 @@ def test_what_is_wrong_is_refused(tmp_path: Path, place: str, line: str, said: s
         ("max_failures = 0", "must be at least 1"),
         ("fail_fast = 1", "must be true or false"),
         ("expires = 'never'", "which is not a duration"),
+        ("expires = '0m'", "`expires` is '0m', but must be more than 0"),
         ("fail_fast = true\nmax_failures = 2", "has `fail_fast` and `max_failures`"),
     ],
 )
