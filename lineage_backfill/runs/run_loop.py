@@ -165,7 +165,6 @@ class RunLoop:
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
         moves = self._apply_control(self._renew())
-        moves += self._expire() if self._is_expired else []
         self._share()
         for name, engine in self._engines.items():
             engine.listen(partial(self._notify, name))
@@ -174,7 +173,7 @@ class RunLoop:
         try:
             moves += self._take_over_all(runs, records) + self._take(timeout=0)
             while True:
-                moves += self._count_failures()
+                moves += self._count_failures() + self._expire()
                 self._time_out()
                 self._mind_windows()
                 starting, skipped = ([], []) if self._stopping else self._next()
@@ -605,16 +604,13 @@ class RunLoop:
             f"not started: {self._failed} run{'s' * (self._failed > 1)} had failed"
         )
 
-    @property
-    def _is_expired(self) -> bool:
-        expires_at = self._record.expires_at
-        return expires_at is not None and self._clock.now() >= expires_at
-
     def _expire(self) -> list[Move]:
+        """Cancel runs that have not started once the backfill has expired."""
+        at = self._record.expires_at
+        if at is None or self._cancelling or self._clock.now() < at:
+            return []
         self._reporter.stopping(len(self._running), hard=False)
-        return self._give_up(
-            f"the backfill expired at {self._record.expires_at:%Y-%m-%dT%H:%M:%SZ}"
-        )
+        return self._give_up(f"the backfill expired at {at:%Y-%m-%dT%H:%M:%SZ}")
 
     def _give_up(self, why: str) -> list[Move]:
         """Submit no more runs; return the moves that cancel those not started."""
@@ -647,7 +643,6 @@ class RunLoop:
     def _heartbeat(self) -> None:
         """Renew the lease and read requests, in a separate thread."""
         seen: ControlRequest | None = None
-        expired = self._is_expired
         while not self._over.wait(_HEARTBEAT):
             try:
                 control = self._renew()
@@ -660,9 +655,6 @@ class RunLoop:
             if control is not None and control is not seen:
                 self._happened.put(partial(self._apply_control, control))
             seen = control
-            if self._is_expired and not expired:
-                expired = True
-                self._happened.put(self._expire)
 
     # The end
 

@@ -560,6 +560,18 @@ def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
         executor.retry(backfill_id)
 
 
+@pytest.mark.parametrize("hours", [0, 1])
+def test_no_run_starts_after_the_backfill_has_expired(bench: Bench, hours: int) -> None:
+    """Not even where the run before it ends within the same second."""
+    engine, clock = FakeEngine(), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    plan = plan_of(planned_run("a"), planned_run("b", "a", wave=2))
+    backfill_id = executor.start(plan, Submission(expires_at=clock.now() + timedelta(hours=1)))
+    engine.on_submit = lambda _: setattr(clock, "shift", timedelta(hours=hours))
+    executor.drive(backfill_id)
+    assert engine.submitted == ([("a", 1)] if hours else [("a", 1), ("b", 1)])
+
+
 def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) -> None:
     executor = bench.executor(FakeEngine())
     at = datetime.now(UTC) + timedelta(hours=2)
