@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lineage_backfill.engines import arguments
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
+from lineage_backfill.engines.runtime import refuse_missing
+from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Outcome
 
 #: The placeholders of `argv` and their values.
@@ -40,17 +43,15 @@ class CommandEngine(ProcessEngine):
 
     def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return `argv` with the attempt's values."""
-        spec = files.spec()
-        job = spec.get("job", {})
-        values = {
-            **spec,
-            "spec": files.spec_path,
-            "result": spec["result_path"],
-            "job": job.get("name", ""),
-            "entrypoint": job.get("entrypoint", ""),
-        }
-        shown = {name: str(values.get(name, "")) for name in PLACEHOLDERS}
-        return arguments.filled(self._argv, shown)
+        return _filled(self._argv, {**files.spec(), "spec": files.spec_path})
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse runs whose program does not exist."""
+        for run in {run.job: run for run in runs}.values():
+            (program,) = _filled(self._argv[:1], spec_of(run))
+            refuse_missing(program, self.project, self.environment)
 
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
@@ -59,3 +60,14 @@ class CommandEngine(ProcessEngine):
         if said is not None or code is None:
             return said
         return Outcome(state=AttemptState.SUCCEEDED) if code == 0 else ended(files, code)
+
+
+def _filled(argv: Sequence[str], spec: Mapping[str, Any]) -> list[str]:
+    job = spec.get("job", {})
+    values = {
+        **spec,
+        "result": spec.get("result_path", ""),
+        "job": job.get("name", ""),
+        "entrypoint": job.get("entrypoint", ""),
+    }
+    return arguments.filled(argv, {name: str(values.get(name, "")) for name in PLACEHOLDERS})

@@ -57,7 +57,7 @@ class LocalEngine(PoolEngine):
         self._needs_java = not given.command
         self._project = project
         self._folder = state_dir / "workers"
-        self._environment = dict(given.env)
+        self._environment = {**os.environ, **given.env}
 
     def new_worker(self, key: str, *, own: bool = False) -> Worker:
         """Start a worker process."""
@@ -72,14 +72,15 @@ class LocalEngine(PoolEngine):
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
         """Refuse runs where a worker could not start; raises EnvironmentMissingError."""
-        if runs and self._needs_java:
-            environment = {**os.environ, **self._environment}
-            refuse_missing(self._command[0], self._project, environment)
-            find_java(environment)
+        if runs:
+            refuse_missing(self._command[0], self._project, self._environment)
+            if self._needs_java:
+                find_java(self._environment)
 
     def open(self) -> None:
         """Start the first worker if there is none; raises EnvironmentMissingError."""
         if not self._seating.workers:
+            refuse_missing(self._command[0], self._project, self._environment)
             self._threads.submit(self._warm_up).result()
 
     def _warm_up(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, signal_of
+from lineage_backfill.engines.runtime import refuse_missing
 from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
@@ -166,13 +166,7 @@ class ProcessEngine(Engine):
 
     def _start(self, files: AttemptFiles, token: str) -> subprocess.Popen[bytes]:
         command = list(self.command(files))
-        # The shell finds a name on PATH, and a path from the project's folder.
-        program = self.project / command[0] if "/" in command[0] else command[0]
-        if shutil.which(program, path=self.environment.get("PATH")) is None:
-            raise EngineError(
-                f"{command[0]} cannot be started: there is no such program",
-                hint="Check the settings of this engine in the project file.",
-            )
+        refuse_missing(command[0], self.project, self.environment)
         sign = LifeSign(self._signs / f"{token}.alive")
         try:
             with sign.give() as held, open(files.log_path, "wb", opener=private) as log:

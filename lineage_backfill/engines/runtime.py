@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.errors import EnvironmentMissingError
+from lineage_backfill.errors import EnvironmentMissingError, UnfitRunError
 from lineage_backfill.ports import AttemptState, Outcome
 
 _TIMEOUT = 60  # seconds; reading the logs of tables takes far less
@@ -32,10 +32,10 @@ def find_jars() -> tuple[str, ...]:
 
 
 def refuse_missing(program: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Raise EnvironmentMissingError for a program that a process in a folder would not find."""
+    """Raise UnfitRunError for a program that a process in a folder would not find."""
     path = folder / program if "/" in program else program
     if shutil.which(path, path=environment.get("PATH")) is None:
-        raise EnvironmentMissingError(
+        raise UnfitRunError(
             f"{program} cannot be started: there is no such program",
             hint="Check the settings of this engine in the project file.",
         )
