@@ -297,7 +297,7 @@ class RunOptions(RunningOptions):
     expires: Annotated[
         str | None,
         _drive(
-            help="Start no run after this time, or after a delay such as 2h; then hide it.",
+            help="Start no run after this time, or after a delay such as 2h.",
             metavar="WHEN",
         ),
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -59,16 +60,17 @@ def report(
         terminal.show(document, report_table, as_json=which.as_json)
 
 
-@takes_options
-def history(
-    source: SourceOptions,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filter:
+    """Which backfills are listed."""
+
     state: Annotated[
         list[BackfillState] | None,
         typer.Option(help="Only backfills in this state; repeatable.", metavar="STATE"),
-    ] = None,
+    ] = None
     owner: Annotated[
         str | None, typer.Option(help="Only backfills submitted by this account.", metavar="NAME")
-    ] = None,
+    ] = None
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -76,26 +78,31 @@ def history(
             metavar="NAME",
             autocompletion=complete_datasets,
         ),
-    ] = None,
+    ] = None
     since: Annotated[
         str | None,
         typer.Option(help="Only backfills submitted since: 7d, a date or a time.", metavar="T"),
-    ] = None,
+    ] = None
     text: Annotated[
         str | None,
         typer.Option(
             help="Only backfills with this text in title, description or reason.", metavar="TEXT"
         ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+    ] = None
+    hidden: Annotated[
+        bool, typer.Option("--all", help="Also those that were deleted, or expired unfinished.")
+    ] = False
+
+
+@takes_options
+def history(source: SourceOptions, which: _Filter, as_json: JsonOption = False) -> None:
     """List the backfills of this project, newest first."""
     wanted = Wanted(
-        states=state or (),
-        owner=owner,
-        dataset=dataset,
-        since=read_moment(since, datetime.now(UTC)),
-        text=text,
+        states=which.state or (),
+        owner=which.owner,
+        dataset=which.dataset,
+        since=read_moment(which.since, datetime.now(UTC)),
+        text=which.text,
     )
-    found = Backfills(source.open()).history(wanted)
+    found = Backfills(source.open()).history(wanted, hidden=which.hidden)
     terminal.show(found, partial(history_table, all_of_them=wanted == Wanted()), as_json=as_json)

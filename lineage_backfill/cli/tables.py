@@ -45,9 +45,12 @@ def history_table(
 ) -> RenderableType:
     """Return the table of backfills; `now` is the current time."""
     at = now or datetime.now(UTC)
+    more = ""
+    if hidden := document["hidden"]:
+        more = f"{counted(hidden, 'backfill')} deleted or expired: --all shows them."
     if not document["backfills"]:
-        none = "No backfills yet." if all_of_them else "No backfill matches."
-        return Text(none)
+        none = "No backfill matches." if more or not all_of_them else "No backfills yet."
+        return Text(f"{none} {more}".rstrip())
     rows = (
         (
             # The id is a line of its own, so that a title fits a narrow terminal unbroken.
@@ -58,7 +61,8 @@ def history_table(
         )
         for one in document["backfills"]
     )
-    return table("Backfill", "State", "Submitted", "By", rows=rows)
+    shown = table("Backfill", "State", "Submitted", "By", rows=rows)
+    return Group(shown, Text(more, "dim")) if more else shown
 
 
 def status_table(document: Document) -> RenderableType:

@@ -32,12 +32,13 @@ Document = dict[str, Any]
 _MERGED = ("inserted", "updated", "deleted")
 
 
-def history(records: Iterable[BackfillRecord]) -> Document:
-    """Return the list of backfills."""
+def history(records: Iterable[BackfillRecord], *, hidden: int = 0) -> Document:
+    """Return the list of backfills, and how many hidden ones it leaves out."""
     return {
         "schema_version": 1,
         "kind": "history",
         "backfills": [_backfill(record) for record in records],
+        "hidden": hidden,
     }
 
 

@@ -38,10 +38,13 @@ _REPORTED = 5_000  # most runs of a backfill whose verdict is on its first page
 def history() -> str:
     """List the backfills, the newest first."""
     with cache().backfills() as kept:
-        page = Page.of(kept.history()["backfills"], number("page"), size=_BACKFILLS)
+        document = kept.history()
+        page = Page.of(document["backfills"], number("page"), size=_BACKFILLS)
         tallies = kept.tallies(one["id"] for one in page.items)
     is_live = any(BackfillState(one["state"]).is_under_way for one in page.items)
-    return render_template("history.html", page=page, tallies=tallies, is_live=is_live)
+    return render_template(
+        "history.html", page=page, tallies=tallies, is_live=is_live, hidden=document["hidden"]
+    )
 
 
 @routes.get("/metrics")

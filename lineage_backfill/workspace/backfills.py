@@ -100,21 +100,18 @@ class Backfills:
 
     # --- documents ------------------------------------------------------------------------------
 
-    def history(self, wanted: Wanted | None = None) -> dict[str, Any]:
-        """Return the document of the matching backfills, without expired ones."""
+    def history(self, wanted: Wanted | None = None, *, hidden: bool = False) -> dict[str, Any]:
+        """Return the document of the matching backfills; of hidden ones only their number."""
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
             records = [
                 standing(store, one.id, now)[0] if one.state.is_under_way else one
-                for one in store.backfills()
+                for one in store.backfills(deleted=True)
             ]
             if wanted is not None:
                 records = [one for one in records if wanted.holds(one, store.plan)]
-        return reports.history(
-            one
-            for one in records
-            if one.state.is_under_way or one.expires_at is None or now < one.expires_at
-        )
+        shown = [one for one in records if hidden or not _is_hidden(one, now)]
+        return reports.history(shown, hidden=len(records) - len(shown))
 
     def tallies(self, ids: Iterable[str]) -> Mapping[str, Mapping[RunState, int]]:
         """Return the number of runs of each backfill by state."""
@@ -399,6 +396,13 @@ class Backfills:
                 store.release(lease)
             store.delete(record.id, now=store.time(now))
             return store.backfill(record.id)
+
+
+def _is_hidden(one: BackfillRecord, now: datetime) -> bool:
+    """Whether lists leave out a backfill: a deleted one, or one that expired unfinished."""
+    is_over = one.expires_at is not None and one.expires_at <= now
+    is_open = one.state.is_under_way or one.state is BackfillState.SUCCEEDED
+    return one.deleted or (is_over and not is_open)
 
 
 def _size(folder: Path) -> dict[str, int]:

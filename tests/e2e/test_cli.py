@@ -595,7 +595,10 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
 
     for _ in range(2):
         assert shop.document("delete", backfill, schema="status")["deleted"]
-    assert shop.document("history", schema="history")["backfills"] == []
+    listed = shop.document("history", schema="history")
+    assert (listed["backfills"], listed["hidden"]) == ([], 1)
+    assert "1 backfill deleted or expired: --all shows them." in shop("history").stdout
+    assert backfill in shop("history", "--all").stdout
     assert "no backfill" in shop("status", backfill[:-1], code=64).stderr
     assert "is deleted" in shop("resume", backfill, code=64).stderr
     assert shop.document("report", backfill, schema="report")["touched_is_planned"]

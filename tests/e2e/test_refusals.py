@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -104,10 +106,14 @@ def test_a_program_that_tells_no_live_keys_refuses_alike(
 
 
 MISSING = [
-    ('kind = "local"\nenv = { JAVA_HOME = "/nowhere" }', "no Java found in JAVA_HOME"),
-    ('kind = "local"\npython = "/nowhere/python"', "/nowhere/python cannot be started"),
-    ('kind = "spark-submit"\nspark_home = "/nowhere"', "there is no /nowhere/bin/spark-submit"),
-    ('kind = "spark-submit"\nspark_home = "/nowhere"\nreuse = true', "there is no /nowhere/bin"),
+    ('kind = "local"\nenv = { JAVA_HOME = "/nowhere" }', 1, "no Java found in JAVA_HOME"),
+    ('kind = "local"\npython = "/nowhere/python"', 64, "/nowhere/python cannot be started"),
+    ('kind = "spark-submit"\nspark_home = "/nowhere"', 1, "there is no /nowhere/bin/spark-submit"),
+    ('kind = "spark-submit"\nspark_home = "/nowhere"\nreuse = true', 1, "there is no /nowhere/bin"),
+    ('kind = "command"\nargv = ["no-such-program"]', 64, "no-such-program cannot be started"),
+    ('kind = "command"\nargv = ["./{entrypoint}"]', 64, "./any:thing cannot be started"),
+    ('kind = "command"\nargv = ["/etc/passwd"]', 64, "/etc/passwd cannot be started"),
+    ('kind = "command"\nargv = ["env"]\nenv = { PATH = "/nowhere" }', 64, "env cannot be started"),
 ]
 
 
@@ -119,12 +125,12 @@ def lacks(shop: Shop, engine: str) -> None:
 
 
 @pytest.mark.parametrize("how", [(), ("--detach",)])
-@pytest.mark.parametrize(("engine", "said"), MISSING)
+@pytest.mark.parametrize(("engine", "code", "said"), MISSING)
 def test_what_is_missing_here_is_found_before_anything_is_kept(
-    shop: Shop, how: tuple[str, ...], engine: str, said: str
+    shop: Shop, how: tuple[str, ...], engine: str, code: int, said: str
 ) -> None:
     lacks(shop, engine)
-    refused = shop("run", *FIX, "--yes", *how, code=1)
+    refused = shop("run", *FIX, "--yes", *how, code=code)
     assert said in refused.stderr
     assert (refused.stdout, left(shop)) == ("", [])
 
@@ -165,11 +171,20 @@ def test_a_failure_is_told_even_if_quiet(shop: Shop) -> None:
 
 
 def test_an_expired_backfill_is_planned_again(shop: Shop) -> None:
-    shop.does({"clean": "sleep 3"})
-    told = shop("run", *FIX, "--yes", "--expires", "2s", code=3).stderr
+    shop.does({"clean": "sleep 6"})
+    told = shop("run", *FIX, "--yes", "--expires", "6s", code=3).stderr
     assert "It has expired: plan and run it again." in told
     assert "retry" not in told
     assert "has expired" in shop("retry", left_id(told), code=64).stderr
+    assert left_id(told) not in shop("history").stdout
+    assert left_id(told) in shop("history", "--all").stdout
+
+
+def test_a_backfill_that_succeeded_before_it_expired_stays_in_lists(shop: Shop) -> None:
+    shop("run", *FIX, "--yes", "--expires", "1h")
+    with closing(sqlite3.connect(shop.folder / ".lineage-backfill" / "runs.db")) as store, store:
+        store.execute("UPDATE lb_backfills SET expires_at = started_at")
+    assert "succeeded" in shop("history").stdout
 
 
 def left_id(told: str) -> str:

@@ -226,7 +226,13 @@ def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:
 
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
     ("history", partial(history_table, now=reports_of.NOW), reports_of.history),
-    ("no history", history_table, lambda: {"backfills": []}),
+    ("no history", history_table, lambda: {"backfills": [], "hidden": 0}),
+    ("hidden history", history_table, lambda: {"backfills": [], "hidden": 2}),
+    (
+        "partly hidden",
+        partial(history_table, now=reports_of.NOW),
+        lambda: {**reports_of.history(), "hidden": 1},
+    ),
     ("status", status_table, reports_of.status),
     ("report", report_table, reports_of.report),
     ("difference", difference_table, changed),
