@@ -21,20 +21,28 @@ JOBS = '''
 from spark_runtime import RunContext, job
 
 
+def resident(process):
+    """Return how much memory of the machine a process holds, in bytes."""
+    status = open(f"/proc/{process}/status").read().split()
+    return int(status[status.index("VmRSS:") + 1]) << 10
+
+
 @job(output="days", batch="range")
 def small(context: RunContext):
     """Write a row; say how much memory is in use where that is asked for."""
     if context.parameters.get("measure"):
         jvm = context.spark._jvm
+        found = [resident(pid) for pid in ("self", jvm.java.lang.ProcessHandle.current().pid())]
         for _ in range(3):
             jvm.java.lang.System.gc()
         heap = jvm.java.lang.Runtime.getRuntime()
-        status = open("/proc/self/status").read().split()
-        python = int(status[status.index("VmRSS:") + 1]) << 10
-        print("MEMORY", heap.totalMemory() - heap.freeMemory(), python, flush=True)
+        print("MEMORY", *found, heap.totalMemory() - heap.freeMemory(), flush=True)
     rows = [(str(key.key), 1) for key in context.keys]
     return context.spark.createDataFrame(rows, "day string, n long")
 '''
+#: The memory of an application: what its processes hold of the machine's, and what of the heap is
+#: in use after a collection.
+MEMORY = ("python", "jvm", "heap")
 _BLOCK = 10  # runs of one engine before it is the other's turn
 _DAYS = 28  # partitions that are written again and again
 
@@ -70,7 +78,11 @@ class Way:
         self.inside.append((end - start).total_seconds())
         if measure:
             words = self.engine.logs(handle).partition("MEMORY ")[2].split()
-            self.memory[number] = {"heap": int(words[0]), "python": int(words[1])}
+            self.memory[number] = dict(zip(MEMORY, map(int, words[:3]), strict=True))
+
+    def held(self, name: str) -> dict[int, int]:
+        """Return one kind of memory in MB, by the number of runs done."""
+        return {number: found[name] >> 20 for number, found in self.memory.items()}
 
     def _spec(self, number: int, *, measure: bool) -> Path:
         folder = self.folder / "runs" / self.name
@@ -133,10 +145,11 @@ def _found(ways: list[Way], first: int) -> dict[str, Any]:
             "median_s": round(statistics.median(warm), 3),
             "in_the_attempt_s": round(statistics.fmean(way.inside[1:]), 3),
             "hand_over_s": round(outside, 3),
-            "heap_mb": {n: one["heap"] >> 20 for n, one in way.memory.items()},
-            "python_mb": {n: one["python"] >> 20 for n, one in way.memory.items()},
-            "heap_growth": round(way.memory[last]["heap"] / way.memory[first]["heap"], 2),
-            "python_growth": round(way.memory[last]["python"] / way.memory[first]["python"], 2),
+            **{f"{name}_mb": way.held(name) for name in MEMORY},
+            **{
+                f"{name}_growth": round(way.memory[last][name] / way.memory[first][name], 2)
+                for name in MEMORY
+            },
         }
     if {"local", "reused"} <= found.keys():
         ratio = found["reused"]["all_but_first_s"] / found["local"]["all_but_first_s"]

@@ -10,12 +10,14 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
+from spark_runtime import worker
 from spark_runtime.runner import run
 from spark_runtime.session import JARS_VARIABLE, find_jars, jars_folder
 
@@ -302,6 +304,24 @@ def listen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
     return Heard(folder / "heard.ndjson")
 
 
+def test_a_worker_collects_the_garbage_of_many_runs(
+    spark: SparkSession, hours: Any, pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_collections() -> int:
+        jvm: Any = spark._jvm
+        beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        return sum(b.getCollectionCount() for b in beans if b.getName() == "MarkSweepCompact")
+
+    monkeypatch.setattr(worker, "run", lambda *_: SimpleNamespace(state="succeeded"))
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec(hours, pipeline)))
+    one, before = worker.Worker(spark), full_collections()
+    for number in range(100):
+        request = {"op": "run", "id": str(number), "spec": str(file)}
+        assert one.answer(json.dumps(request))["state"] == "succeeded"
+    assert full_collections() - before >= 2
+
+
 def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     hours: Any, pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +347,7 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     ]
     printed = tmp_path / "printed"
     with printed.open("w") as output:
-        worker = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=output,
@@ -336,20 +356,20 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
             text=True,
         )
     os.close(writing)
-    assert worker.stdin is not None
+    assert process.stdin is not None
     with os.fdopen(reading) as stream:
         for one in requests:
-            print(json.dumps(one), file=worker.stdin, flush=True)
+            print(json.dumps(one), file=process.stdin, flush=True)
         ready, first, second, third, fourth = [json.loads(stream.readline()) for _ in range(5)]
         while not any(
             e["run"]["facets"]["lineageBackfill_run"]["runId"] == "r-5" for e in events(hours)
         ):
-            assert worker.poll() is None, printed.read_text()
+            assert process.poll() is None, printed.read_text()
             time.sleep(0.05)
-        worker.send_signal(signal.SIGTERM)  # as a run is cancelled
+        process.send_signal(signal.SIGTERM)  # as a run is cancelled
         assert stream.readline() == ""
-    worker.stdin.close()
-    assert worker.wait(60) == 128 + signal.SIGTERM, printed.read_text()
+    process.stdin.close()
+    assert process.wait(60) == 128 + signal.SIGTERM, printed.read_text()
     assert ready == {"op": "ready"}
     result_path = spec(hours, pipeline)["result_path"]
     assert first == {"id": "1", "op": "finished", "state": "failed", "result_path": result_path}
