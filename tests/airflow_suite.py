@@ -1057,29 +1057,83 @@ class AirflowSuite:
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
         assert wire.sent.count("GET /api/v2/dags/one/dagRuns") == 1
 
-    def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
-        """Twenty runs at once, of a DAG that runs two: most of them wait in Airflow."""
+    def test_tasks_of_a_key_that_ran_after_they_were_listed_are_read_again(
+        self, place: Place, desk: Desk
+    ) -> None:
+        hours = [place.fresh() for _ in range(4)]
+        keys = [f"{hour:%Y-%m-%dT%H}" for hour in hours]
+        (place.folder / "go").touch()
+        theirs = [place.start_key("slow_key", key) for key in keys]
+        until(lambda: all(place.state("slow_key", run) == "success" for run in theirs))
+        engine = desk.engine(wire := Wire())
+        paths = [desk.spec("slow_key.build", hour) for hour in hours]
+        specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
+        first, *_ = specs
+        above = {name: () if name == first else (first,) for name in specs}
+        runs = [
+            replace(planned("slow_key.build"), id=name, upstream=of) for name, of in above.items()
+        ]
+        engine.check(runs, lambda run: specs[run.id])
+        assert desk.wait(engine, desk.submit(engine, paths[0])) is AttemptState.SUCCEEDED
+        clear = {"dag_run_id": theirs[1], "task_ids": ["build"], "note": "by hand"}
+        clear |= {"dry_run": False, "only_failed": False, "prevent_running_task": True}
+        place.ask("POST", "/dags/slow_key/clearTaskInstances", clear)
+        until(lambda: len(place.of_key("slow_key.build", keys[1])) == 2)
+        handle = desk.submit(engine, paths[1])
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        found = engine.identify(handle)
+        assert found is not None
+        assert found.origin is Origin.ADOPTED
+        wire.sent.clear()
+        assert desk.wait(engine, desk.submit(engine, paths[2])) is AttemptState.SUCCEEDED
+        begun = wire.sent[: wire.sent.index("POST /api/v2/dags/slow_key/clearTaskInstances")]
+        assert [line.partition(" ")[0] for line in begun] == ["GET", "DELETE"]
+        tries = [[number for _, number in place.of_key("slow_key.build", key)] for key in keys]
+        assert tries == [[1, 2], [1, 2], [1, 2], [1]]
+
+    @pytest.mark.parametrize(
+        ("job", "kind"),
+        [
+            ("one.build", "interval"),
+            ("plain.build", "logical_date"),
+            ("slow_key.build", "partition_key"),
+        ],
+    )
+    def test_many_runs_take_few_requests_each(
+        self, place: Place, desk: Desk, job: str, kind: str
+    ) -> None:
+        """Twenty runs at once: those of a DAG that runs two at once wait in Airflow."""
+        (place.folder / "go").touch()
         hours = [place.fresh() for _ in range(20)]
         for tries in (1, 2):  # created, and cleared
-            sent = self.requests_of(place, desk, "one.build", hours, tries)
+            sent = self.requests_of(place, desk, job, hours, tries, kind=kind)
             assert sent.total() <= 5 * 20, sent
 
     def requests_of(
-        self, place: Place, desk: Desk, job: str, hours: Sequence[datetime], tries: int = 1
+        self,
+        place: Place,
+        desk: Desk,
+        job: str,
+        hours: Sequence[datetime],
+        tries: int = 1,
+        kind: str | None = None,
     ) -> Counter[str]:
         """Run a job once for each hour; return how often each request was sent."""
         wire = Wire()
-        engine = desk.engine(wire, poll=4)
+        engine = desk.engine(wire, kind=kind, poll=4)
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         engine.listen(ended.put)
         paths = [desk.spec(job, hour) for hour in hours]
         desk.check(engine, paths)
         wire.sent.clear()
+        before = len(place.journal())
         left = {desk.submit(engine, path) for path in paths}
         while left:
             handle = ended.get(timeout=120)
             if engine.poll(handle).state.is_final:
                 assert engine.poll(handle).state is AttemptState.SUCCEEDED
                 left.discard(handle)
-        assert all(len(place.started(job, hour)) == tries for hour in hours)
+        ran = [line for line in place.journal()[before:] if line["task"] == job]
+        assert [line["try"] for line in ran] == [tries] * len(hours)
+        assert len({(line["start"], line["key"]) for line in ran}) == len(hours)
         return Counter(wire.sent)

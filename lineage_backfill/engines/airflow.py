@@ -20,6 +20,7 @@ from typing import Any
 import requests
 
 from lineage_backfill import redaction
+from lineage_backfill.engines.airflow_ahead import ListsAhead
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_dag import (
     Dag,
@@ -67,7 +68,6 @@ _ROUNDS = 4  # reads of a run that others change meanwhile
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
 _SCHEDULED = 2.0  # seconds in which it usually has
 _OF_A_KEY = 100  # the newest runs of a key that are read
-_AHEAD = 100  # planned slices, and runs of them, that one list covers
 _CONFLICT = requests.codes.conflict
 
 
@@ -158,7 +158,8 @@ class AirflowEngine(Engine):
         self._events: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
-        self._ahead: dict[str, dict[datetime, Sequence[Mapping[str, Any]] | None]] = {}
+        self._ahead = ListsAhead(self._api)
+        self._is_open = False
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
@@ -170,9 +171,11 @@ class AirflowEngine(Engine):
     # The port
 
     def open(self) -> None:
-        """Log in; raises EngineError or ServiceUnreachableError."""
-        self._api.refuse_other_versions()
-        self._api.get("/dags", {"limit": 1})
+        """Log in once; raises EngineError or ServiceUnreachableError."""
+        if not self._is_open:
+            self._api.refuse_other_versions()
+            self._api.get("/dags", {"limit": 1})
+            self._is_open = True
 
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
@@ -193,6 +196,7 @@ class AirflowEngine(Engine):
             task = self._task(run.job)
             dag, slice_ = self._dag(task), self._slice(task, spec_of(run))
             dag.refuse_slice(task, slice_, now)
+            self._ahead.plan(dag.id, slice_)
             if slice_.logical_date is not None:
                 self._planned.setdefault((dag.id, slice_), {})[run.id] = task
             if slice_.key is not None and (dag.id, run.job) not in keyed:
@@ -366,7 +370,7 @@ class AirflowEngine(Engine):
 
     def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
         """Return the current run of an attempt's slice, with `views` of its wanted tasks."""
-        listed = self._listed(one)
+        listed = self._ahead.runs(one.task.dag, one.slice.logical_date) if one.is_first else None
         runs, every = self._read(one, listed)
         if listed and not _have_ended(every[listed[0]["dag_run_id"]], one.task):
             runs, every = self._read(one, None)  # the list may be out of date
@@ -401,7 +405,10 @@ class AirflowEngine(Engine):
         every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
         dag, wanted = self._dag(one.task), (*one.task.tasks, *self._along(one))
         if runs:
-            found = self._api.task_instances([dag.id], names, [*wanted, *dag.above(wanted)])
+            tasks = [*wanted, *dag.above(wanted)]
+            found = self._ahead.tasks(dag.id, one.slice.key, runs, tasks) if one.is_first else None
+            if found is None:
+                found = list(self._api.task_instances([dag.id], names, tasks))
             every |= {name: of for (_, name), of in views_of(found).items()}
         return runs, every
 
@@ -432,7 +439,7 @@ class AirflowEngine(Engine):
             query = {"partition_key_prefix_pattern": wanted.key, "order_by": "-run_after"}
             of_key = (run for run in self._api.listed(runs, query, "dag_runs") if wanted.fits(run))
             found = list(islice(of_key, _OF_A_KEY))
-        if not found and wanted.logical_date is None:
+        if not found and wanted == Slice():
             own = self._api.find(f"{runs}/{one.mark.run_id}")
             found = [] if own is None else [own]
         for run in found:
@@ -443,35 +450,6 @@ class AirflowEngine(Engine):
                     f"{wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
                     hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
                 )
-        return found
-
-    def _listed(self, one: _Attempt) -> Sequence[Mapping[str, Any]] | None:
-        """Return the run of a new attempt's slice from a list of the DAG's runs; None if unknown.
-
-        The list serves the planned slices that follow, too, and each once: it may be out of date.
-        If a run is created meanwhile, Airflow refuses a second one for its logical date.
-        """
-        dag, first = one.task.dag, one.slice.logical_date
-        if first is None or not one.is_first:
-            return None
-        known = self._ahead.setdefault(dag, {})
-        if first not in known:
-            planned = {of.logical_date for name, of in self._planned if name == dag}
-            dates = sorted(date for date in planned if date is not None and date >= first)
-            if first not in dates:
-                return None
-            ahead = dates[:_AHEAD]
-            query: dict[str, Any] = {"order_by": "logical_date", "limit": _AHEAD}
-            query["logical_date_gte"] = first.isoformat()
-            query["logical_date_lte"] = ahead[-1].isoformat()
-            answer = self._api.get(f"/dags/{segment(dag)}/dagRuns", query)
-            taken = {datetime.fromisoformat(run["logical_date"]): run for run in answer["dag_runs"]}
-            last = max(taken) if len(taken) < answer["total_entries"] else ahead[-1]
-            known |= {
-                date: [taken[date]] if date in taken else [] for date in ahead if date <= last
-            }
-        found = known.get(first)
-        known[first] = None
         return found
 
     # The next step
