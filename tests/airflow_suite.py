@@ -1069,13 +1069,13 @@ class AirflowSuite:
         paths = [desk.spec("slow_key.build", hour) for hour in hours]
         specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
         first, *_ = specs
-        above = {name: () if name == first else (first,) for name in specs}
         runs = [
-            replace(planned("slow_key.build"), id=name, upstream=of) for name, of in above.items()
+            replace(planned("slow_key.build"), id=name, upstream=() if name == first else (first,))
+            for name in specs
         ]
         engine.check(runs, lambda run: specs[run.id])
         assert desk.wait(engine, desk.submit(engine, paths[0])) is AttemptState.SUCCEEDED
-        clear = {"dag_run_id": theirs[1], "task_ids": ["build"], "note": "by hand"}
+        clear: dict[str, Any] = {"dag_run_id": theirs[1], "task_ids": ["build"], "note": "by hand"}
         clear |= {"dry_run": False, "only_failed": False, "prevent_running_task": True}
         place.ask("POST", "/dags/slow_key/clearTaskInstances", clear)
         until(lambda: len(place.of_key("slow_key.build", keys[1])) == 2)

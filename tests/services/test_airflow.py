@@ -261,7 +261,7 @@ class TestSparkInAirflow:
         file = folder / "lineage-backfill.toml"
         file.write_text(file.read_text().replace("http://localhost:8080", airflow.url))
         shutil.copy(folder / "dags.py", airflow.folder / "dags" / "spark.py")
-        until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=spark_")["total_entries"] == 2, 120)
+        until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=spark_")["total_entries"] == 3, 120)
         return folder
 
     def test_everything_holds_as_on_spark(
@@ -298,10 +298,12 @@ class TestSparkInAirflow:
         deliver(10)
         told = tool("run", "raw", "--partitions", "2026-01-05T00", "--yes")
         assert told.returncode == 0, told.stdout + told.stderr
-        # The hour was cleared and took its interval, the day was created with its run spec.
-        assert report() == {"clean": (1, 1, [2]), "daily": (0, 1, [1])}
+        # The hour was cleared and took its interval, the others were created with a run spec.
+        expected = {"clean": (1, 1, [2]), "daily": (0, 1, [1]), "monthly": (0, 1, [1])}
+        assert report() == expected
         assert table("clean") == [("2026-01-05T00", 10)]
         assert table("daily") == [("2026-01-05", 10)]
+        assert table("monthly") == [("2026-01", 10)]
         refused = tool("undo", "--yes")
         assert refused.returncode != 0
         assert "clean cannot be undone: with slice interval it would run again" in refused.stderr
@@ -309,7 +311,9 @@ class TestSparkInAirflow:
         told = tool("run", "clean", "--partitions", "2026-01-05T00", "--yes")
         assert told.returncode == 0, told.stdout + told.stderr
         assert table("daily") == [("2026-01-05", 20)]
-        assert report() == {"daily": (1, 1, [2])}
+        assert table("monthly") == [("2026-01", 20)]
+        assert report() == {"daily": (1, 1, [2]), "monthly": (1, 1, [2])}
         undone = tool("undo", "--yes")
         assert undone.returncode == 0, undone.stdout + undone.stderr
         assert table("daily") == [("2026-01-05", 10)]
+        assert table("monthly") == [("2026-01", 10)]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import ExternalPythonOperator
 from airflow.sdk import DAG
 from airflow.timetables.interval import CronDataIntervalTimetable
@@ -56,4 +57,13 @@ SparkSubmitOperator(
     },
     env_vars={"PYSPARK_PYTHON": PLACES["python"]},
     dag=daily,
+)
+monthly = DAG("spark_monthly", schedule=None, is_paused_upon_creation=False, **KNOWN)
+BashOperator(
+    task_id="monthly",
+    bash_command=f'"{PLACES["python"]}" "{PLACES["runtime"]}" run --job monthly'
+    f' --project "{PROJECT}" --airflow-run "$DAG_RUN"',
+    env={"DAG_RUN": "{{ dag_run.model_dump_json() }}"},
+    append_env=True,
+    dag=monthly,
 )

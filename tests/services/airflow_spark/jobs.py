@@ -23,3 +23,10 @@ def daily(clean: DataFrame) -> DataFrame:
         raise ValueError("no such column")
     day = F.substring("hour", 1, 10).alias("day")
     return clean.groupBy(day).agg(F.sum("price").alias("revenue"))
+
+
+@job(inputs={"daily": "daily"}, output="monthly")
+def monthly(daily: DataFrame) -> DataFrame:
+    """Sum the revenue of a month."""
+    month = F.substring("day", 1, 7).alias("month")
+    return daily.groupBy(month).agg(F.sum("revenue").alias("revenue"))
