@@ -1,7 +1,7 @@
 """A Marquez in memory, by the measured rules: for faults, and for scale.
 
 `tests/contract` holds it to the recorded answers of real servers. It knows what our source asks
-for; parents, symlinks and column lineage it does not.
+for; of parents it knows the runs, not the names; symlinks and column lineage it does not.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ class FakeMarquez:
             job.declared.append(edges)
             return 201
         run = self._run(name, job, event, when)
+        self._make_parent(event, name[0], when)
         self._move(job, run, edges, ended=event.get("eventType") in _STATES)
         return 201
 
@@ -186,6 +187,15 @@ class FakeMarquez:
                     one.get(f"{side[:-1]}Facets") or {}
                 )
         return run
+
+    def _make_parent(self, event: Any, namespace: str, when: str) -> None:
+        """Make the parent run that a run names, if it is not known yet."""
+        told = (event["run"].get("facets") or {}).get("parent") or {}
+        run_id = (told.get("run") or {}).get("runId")
+        if run_id and run_id not in self.runs:
+            name = (namespace, told["job"]["name"])
+            made = {"run": {"runId": run_id}, "eventType": event.get("eventType")}
+            self._run(name, self.jobs.setdefault(name, _Job(when, when)), made, when)
 
     def _move(self, job: _Job, run: _Run, edges: _Edges, *, ended: bool) -> None:
         """Give the job the edges that it has after an event that named `edges`."""

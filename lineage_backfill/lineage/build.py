@@ -193,6 +193,23 @@ class LineageBuilder:
         if was.declared:
             job.declared = _newest(job.declared, was.declared, RunIO.__or__)
 
+    def unite_parents(self) -> None:
+        """Give each parent run to the job that its children name.
+
+        Marquez puts the names of parents before that of a job, but not where its children name it.
+        """
+        by_run = {run_id: job for job in self._jobs.values() for run_id in job.runs}
+        told = {
+            (above.name, job.parent[1])
+            for job in self._jobs.values()
+            for run in job.runs.values()
+            if job.parent and (above := by_run.get(run.parent or "")) and above is not job
+        }
+        for stored, named in sorted(told):
+            is_below = stored[0] == named[0] and stored[1].endswith(f".{named[1]}")
+            if is_below and stored in self._jobs:
+                self.rename_job(JobRef(*stored), JobRef(*named))
+
     def prepare(self, most: int) -> bool:
         """Prepare up to `most` runs for a snapshot; return whether there are more.
 

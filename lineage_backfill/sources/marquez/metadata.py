@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.lineage.facets import parent_run_id
+from lineage_backfill.lineage.facets import parent_run_id, parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
     Api,
@@ -25,7 +25,7 @@ from lineage_backfill.sources.marquez.api import (
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 from lineage_backfill.sources.marquez.lists import Lists
-from lineage_backfill.sources.marquez.unshown import declared, ends_of, fold_unshown
+from lineage_backfill.sources.marquez.unshown import LATER, declared, ends_of, fold_unshown
 from lineage_backfill.sources.web import AGAIN
 
 #: Names that Marquez itself adds to the arguments of a run, from its facets.
@@ -60,6 +60,12 @@ class MarquezMetadata:
         self._parents = history.parents
         self._heard = history.heard
         self._datasets_asked: set[Name] = set()
+        #: What the pages say of each dataset's names, by its current version.
+        self._named: dict[str, list[dict[str, Any]]] = {}
+        #: Starts of runs that perhaps only their children name, each with its id and creation.
+        self._unsure: list[tuple[tuple[str, str], Any]] = []
+        #: The parent runs that runs name, each with the creation of that run.
+        self._children: set[tuple[str, str]] = set()
         self._lists = lists or Lists(api)
 
     def read(self) -> None:
@@ -82,7 +88,14 @@ class MarquezMetadata:
                 self.stored[stored[0]] = name
             self._complete(name, stored[0])
         self._walk(sorted(listed - covered))
+        for key, start in self._unsure:
+            if key not in self._children:
+                self._builder.add(start)
+        self._builder.unite_parents()
         self._list_datasets()
+        for pages in self._named.values():
+            if len(pages) > 1:
+                self._tie(pages)
         datasets = self.datasets or self._builder.dataset_names()
         fold_unshown(self._api, self._history, self.stored, datasets, self._cache)
 
@@ -234,9 +247,7 @@ class MarquezMetadata:
         self._builder.add({"eventTime": page["updatedAt"], "job": item})
         ref = JobRef(name[0], page["name"])
         # The page may show datasets of a failed run, which are not edges.
-        if not told and not failed.issuperset(
-            (one["namespace"], one["name"]) for one in (*inputs, *outputs)
-        ):
+        if not told and not self._are_of(failed, (*inputs, *outputs)):
             # Of a run that has not ended it may show a part: such runs count as later.
             when = page["updatedAt" if self._builder.completed_at(ref) else "createdAt"]
             sides = {"inputs": self._known(inputs), "outputs": self._known(outputs)}
@@ -271,25 +282,41 @@ class MarquezMetadata:
                 "inputs": self._known(map(_version, listed(run, "inputDatasetVersions"))),
                 "outputs": self._known(map(_version, listed(run, "outputDatasetVersions"))),
             }
-            if not ignored:
-                told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
+            sides = (*event["inputs"], *event["outputs"])
             if ignored or state in ("FAIL", "ABORT"):
-                sides = (*event["inputs"], *event["outputs"])
                 failed |= {(one["namespace"], one["name"]) for one in sides}
             if ignored:
                 continue
-            began = "START" if run.get("startedAt") else "OTHER"
-            started = run.get("startedAt") or run["createdAt"]
-            self._builder.add(event | {"eventType": began, "eventTime": started})
-            if state != "RUNNING":
-                ended = run.get("endedAt") or run["updatedAt"]
-                self._builder.add(event | {"eventType": state, "eventTime": ended})
+            told |= state == "COMPLETE" and bool(sides)
+            parent_run = parent_run_id(facets.get("parent") or {})
+            if parent_run:
+                self._children.add((parent_run, run["createdAt"]))
+            # The runs of a job with events are known from these.
+            self._fold_run(run, event, state, is_known=newest)
             # The newest start comes first, runs that never started come last. Other runs under the
             # same parent run, which count together, may be anywhere after it.
-            is_alone = parent_run_id(facets.get("parent") or {}) is None
-            if newest and state == "COMPLETE" and run.get("startedAt") and is_alone:
+            if newest and state == "COMPLETE" and run.get("startedAt") and parent_run is None:
                 break
         return told, failed
+
+    def _fold_run(self, run: Any, event: Any, state: str, *, is_known: bool) -> None:
+        """Fold in a run by its START and its end."""
+        began = "START" if run.get("startedAt") else "OTHER"
+        started = run.get("startedAt") or run["createdAt"]
+        start = event | {"eventType": began, "eventTime": started}
+        if _is_bare(run):
+            self._unsure += [] if is_known else [((run["id"], run["createdAt"]), start)]
+            return
+        self._builder.add(start)
+        ended = run.get("endedAt")
+        if state != "RUNNING":
+            self._builder.add(event | {"eventType": state, "eventTime": ended or run["updatedAt"]})
+        elif ended and not is_known:
+            self._api.warnings.append(
+                f"{event['job']['namespace']}:{event['job']['name']}: an event came after run"
+                f" {run['id']} had ended, and Marquez no longer shows how; the edges of its last"
+                " completed run count as well"
+            )
 
     def _surroundings(self, name: Name) -> tuple[Edges, list[Name]]:
         """Return the job's edges in `/lineage`, and the other jobs in the answer.
@@ -331,6 +358,47 @@ class MarquezMetadata:
         # The page of an alias is that of its dataset.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
         self._builder.add({"eventTime": page["updatedAt"], "dataset": item})
+        if page.get("currentVersion"):
+            said = {"links": facets.get("symlinks"), "physicalName": page.get("physicalName")}
+            kept = {**said, "namespace": item["namespace"], "name": item["name"]}
+            kept["updatedAt"] = page["updatedAt"]
+            self._named.setdefault(page["currentVersion"], []).append(kept)
+
+    def _are_of(self, names: set[Name], items: Iterable[Any]) -> bool:
+        """Return whether these are all names of those datasets; a page also has their aliases."""
+        found = {(item["namespace"], item["name"]) for item in self._known(items)}
+        for pages in self._named.values():
+            same = {(one["namespace"], one["name"]) for one in pages}
+            if not same.isdisjoint(names):
+                found -= same
+        return found <= names
+
+    def _tie(self, pages: list[dict[str, Any]]) -> None:
+        """Fold in that one dataset has all these names.
+
+        Its symlinks are gone once a run has written it without them.
+        """
+        if any(one["links"] for one in pages):
+            return
+        first = next((one for one in pages if one["name"] == one["physicalName"]), pages[0])
+        links = [{"namespace": one["namespace"], "name": one["name"]} for one in pages]
+        item = {"namespace": first["namespace"], "name": first["name"]}
+        when = (parse_time(first["updatedAt"]) + LATER).isoformat()
+        facets = {"symlinks": {"identifiers": links}}
+        self._builder.add({"eventTime": when, "dataset": {**item, "facets": facets}})
+
+
+def _is_bare(run: Any) -> bool:
+    """Return whether a run has no more than Marquez makes of a parent run that a child names.
+
+    Such a run never ends there. A run with one START of its own may look the same, but was hardly
+    created in the same millisecond as a child.
+    """
+    return (
+        run["state"] == "RUNNING"
+        and run["createdAt"] == run["updatedAt"] == run.get("startedAt")
+        and not (run.get("facets") or run["inputDatasetVersions"] or run["outputDatasetVersions"])
+    )
 
 
 def _version(item: Any) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_reco
 
 _FORMAT = "lineage-backfill events that Marquez does not show"
 _VERSION = 2
-_LATER = timedelta(microseconds=1)
+#: The least that makes an event later.
+LATER = timedelta(microseconds=1)
 
 
 def fold_unshown(
@@ -82,7 +83,7 @@ def declared(
             reads, writes = named = ends_of(row)
             last = ended if named == shown else None
             yield {
-                "eventTime": (last + _LATER).isoformat() if last else row["createdAt"],
+                "eventTime": (last + LATER).isoformat() if last else row["createdAt"],
                 "job": {"namespace": ref.namespace, "name": ref.name},
                 "inputs": as_items(reads),
                 "outputs": as_items(writes),

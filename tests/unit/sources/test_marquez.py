@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,102 @@ def test_what_is_kept_is_not_taken_for_what_leaves_other_runs_out(tmp_path: Path
     for ignore in ([], ["r3"], ["r4"], []):
         snapshot = read(server, view="events", ignore=ignore, cache=tmp_path)
         assert {run.run_id for run in snapshot.history} == {f"r{n}" for n in range(9)} - {*ignore}
+
+
+def below(parent: str, run: str, number: int, *, kind: str = "COMPLETE", **more: Any) -> Any:
+    """An event of a run of `j` under that run of `parent`, which reads `in{number}`."""
+    names = {"job": {"namespace": "n", "name": parent}, "run": {"runId": run}}
+    told = {"runId": f"{run}-{number}", "facets": {"parent": names}}
+    job = {"namespace": "n", "name": "j"}
+    return event(
+        number,
+        more.pop("second", None),
+        run=told,
+        job=job,
+        eventType=kind,
+        inputs=[dataset(f"in{number}")],
+        **more,
+    )
+
+
+def own(name: str, run: str, kind: str, second: int) -> Any:
+    """An event of a run that names no datasets."""
+    job = {"namespace": "n", "name": name}
+    return event(0, second, eventType=kind, run={"runId": run}, job=job, outputs=[])
+
+
+@pytest.mark.parametrize("view", ["events", "graph", "both"])
+def test_a_parent_run_that_only_its_children_name_has_not_started(view: View) -> None:
+    events = [
+        *(below("w", "p1", 1, kind="START", second=1), below("w", "p1", 1, second=2)),
+        *(below("w", "p2", 3, kind="START", second=3), below("w", "p2", 3, second=4)),
+        *(below("w", "p2", 5), own("w", "p3", "START", 6), below("w", "p3", 7)),
+        own("w", "p3", "FAIL", 8),
+    ]
+    snapshot = read(FakeMarquez(events), view=view)
+    job = snapshot.jobs[JobRef("n", "j")]
+    assert [ref.name for ref in job.reads] == ["in3", "in5", "in7"]
+    assert [ref.name for ref in job.former_reads] == ["in1"]
+    assert not [run for run in snapshot.history if run.run_id in ("p1", "p2")]
+
+
+@pytest.mark.parametrize("view", ["events", "graph", "both"])
+def test_a_parent_run_that_goes_on_is_no_whole_one(view: View) -> None:
+    events = [
+        *(own("w", "p1", "START", 1), below("w", "p1", 2), own("w", "p1", "COMPLETE", 3)),
+        *(own("w", "p2", "START", 4), below("w", "p2", 5), below("w", "p2", 6)),
+    ]
+    assert ends(read(FakeMarquez(events), view=view), "j")[:3] == ["in2", "in5", "in6"]
+
+
+def test_the_graph_view_finds_parent_runs_under_the_names_with_their_parents() -> None:
+    # Marquez puts a DAG's name before that of an application, but not where actions name it.
+    events = [
+        *(own("app", "p1", "START", 1), below("app", "p1", 2), below("app", "p1", 3)),
+        own("app", "p1", "COMPLETE", 4),
+        *(own("dag.load.app", "p2", "START", 5), below("app", "p2", 6)),
+        own("dag.load.app", "p2", "FAIL", 7),
+    ]
+    snapshot = read(FakeMarquez(events), view="graph")
+    assert names(snapshot) == ["app", "j"]
+    assert ends(snapshot, "j")[:3] == ["in2", "in3", "in6"]
+
+
+def test_a_run_that_calls_itself_its_parent_is_no_other_job() -> None:
+    told = {"job": {"namespace": "n", "name": "app"}, "run": {"runId": "r1"}}
+    run = {"runId": "r1", "facets": {"parent": told}}
+    events = [event(1, run=run, job={"namespace": "n", "name": "dag.app"}, inputs=[dataset("a")])]
+    assert ends(read(FakeMarquez(events), view="graph"), "dag.app") == ["a", "d1"]
+
+
+def test_the_graph_view_keeps_names_of_a_dataset_that_its_symlinks_no_longer_say() -> None:
+    server = FakeMarquez([event(1, **WHOLE), event(2, inputs=[dataset("b")])])
+    for name in ("b", "db.b"):
+        server.datasets["n", name] = server.datasets["n", "b"] | {
+            "currentVersion": "v1",
+            "physicalName": "b",
+        }
+    snapshot = read(server, view="graph")
+    assert [ref.name for ref in snapshot.datasets] == ["a", "b", "d2"]
+    assert snapshot.datasets[DatasetRef("n", "b")].aliases == (DatasetRef("n", "db.b"),)
+
+
+def test_the_graph_view_says_where_it_cannot_see_how_a_run_ended() -> None:
+    last = event(2, job={"namespace": "n", "name": "j1"}, inputs=[dataset("b")])
+    other = {**last, "eventType": "OTHER", "eventTime": "2024-01-01T00:00:03Z", "inputs": []}
+    server = FakeMarquez([event(1, inputs=[dataset("a")]), last, {**other, "outputs": []}])
+    snapshot = read(server, view="graph")
+    assert ends(snapshot, "j1")[:2] == ["a", "b"]
+    assert any("an event came after run r2 had ended" in said for said in snapshot.warnings)
+    assert ends(read(server, view="events"), "j1")[0] == "b"
+
+
+def test_the_graph_view_knows_datasets_of_failed_runs_by_each_of_their_names() -> None:
+    server = FakeMarquez([event(1, eventType="FAIL", inputs=[dataset("b")]), event(2)])
+    for name in ("b", "db.b"):
+        row = server.datasets["n", "b"]
+        server.datasets["n", name] = row | {"currentVersion": "v1", "physicalName": "b"}
+    shown = server.jobs["n", "j1"].version
+    assert shown
+    server.jobs["n", "j1"].version = replace(shown, reads=shown.reads | {("n", "db.b")})
+    assert ends(read(server, view="graph"), "j1") == []
