@@ -67,7 +67,8 @@ class AttemptFiles:
     def exit_code(self) -> int | None:
         """Return the exit code of the attempt's process, None if it was not recorded."""
         try:
-            return int(self.read(self.exit_code_path))
+            text = self.read(self.exit_code_path)
+            return int(text) if text.endswith(b"\n") else None  # else it is unfinished
         except _DAMAGED:
             return None
 

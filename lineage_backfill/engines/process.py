@@ -22,11 +22,8 @@ from lineage_backfill.ports import AttemptState, Engine, Outcome
 _POLL = 5.0  # seconds between two requests to a cluster
 _LOOK = 0.2  # seconds between two checks of an attempt that another executor started
 _TAIL = 20_000  # bytes of the log that are searched for the cause of a failure
-#: Runs a command and records its exit code, for an executor that did not start it.
-_AND_KEEP_CODE = (
-    'trap : HUP INT TERM; "$@"; code=$?; (umask 077; echo $code > "$0.tmp") && mv "$0.tmp" "$0";'
-    " exit $code"
-)
+#: Runs a command and records its exit code in a line, for an executor that did not start it.
+_AND_KEEP_CODE = 'trap : HUP INT TERM; "$@"; code=$?; umask 077; echo $code > "$0"; exit $code'
 _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 
 

@@ -154,3 +154,11 @@ def test_a_result_that_is_none_fails_in_words(
     outcome = files.left("t")
     assert outcome is not None
     assert outcome.error == f"the result file {place} cannot be read: {why}"
+
+
+@pytest.mark.parametrize("text", ["", "1", "x\n"])
+def test_an_exit_code_that_was_not_written_to_its_end_is_not_known(
+    files: AttemptFiles, text: str
+) -> None:
+    files.exit_code_path.write_text(text)
+    assert files.exit_code() is None
