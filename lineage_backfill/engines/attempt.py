@@ -22,6 +22,7 @@ from lineage_backfill.runspec.strict_json import finite, refuse_constant
 
 _log = logging.getLogger(__name__)
 _LONG = 4_000_000  # bytes of a file that is not packed
+_PIECE = 1_000_000  # bytes of a file that are read at once
 #: Errors of reading a file that others write, or that a crash left empty.
 _DAMAGED = (OSError, ValueError, RecursionError, zipfile.BadZipFile)
 
@@ -144,6 +145,14 @@ class AttemptFiles:
         except FileNotFoundError:
             return ""
 
+    def log_begin(self) -> str:
+        """Return the first part of the attempt's output; empty if it is not here."""
+        place, begin = self.log_place()
+        try:
+            return next(read_from(place, begin), b"").decode(errors="replace")
+        except FileNotFoundError:
+            return self.log()[:_PIECE]
+
     def log_end(self, most: int | None = None) -> bytes:
         """Return at most this many of the last bytes of the attempt's output.
 
@@ -251,11 +260,16 @@ class AttemptFiles:
             Path(claim["life_sign"]).unlink(missing_ok=True)
 
 
-def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
-    """Return the bytes of a file from one position up to another."""
+def read_from(path: Path, begin: int, end: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes of a file from one position up to another, piece by piece."""
     with path.open("rb") as file:
         file.seek(begin)
-        return file.read() if end is None else file.read(max(0, end - begin))
+        size = _PIECE
+        while end is None or (size := min(_PIECE, end - file.tell())) > 0:
+            piece = file.read(size)
+            if not piece:
+                return
+            yield piece
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

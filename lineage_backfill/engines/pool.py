@@ -352,7 +352,7 @@ class PoolEngine(Engine):
             if not worker.has_own_logs:
                 # With a full disk the log is lost, but not the result.
                 with suppress(OSError), open(files.log_path, "wb", opener=private) as log:
-                    log.write(read_from(worker.log_path, start, end))
+                    log.writelines(read_from(worker.log_path, start, end))
         if reply["op"] != "raised":
             return None
         return with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))

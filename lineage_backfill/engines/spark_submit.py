@@ -131,11 +131,11 @@ class SparkSubmitEngine(ProcessEngine):
 
     def identify(self, handle: str) -> EngineRun:
         """Return the application, with its name on the cluster if it has one."""
-        name = None
+        name, files = None, AttemptFiles(Path(handle))
         if self.cluster is not None:
-            name = self.cluster.name(_token(AttemptFiles(Path(handle))), super().logs(handle))
-        elif self._is_on_yarn:
-            name = application_id(super().logs(handle))
+            name = self.cluster.name(_token(files), files.log_begin())
+        elif self._is_on_yarn:  # the driver's own output follows
+            name = application_id(files.log_begin())
         return EngineRun(origin=Origin.CREATED, id=name)
 
     def logs(self, handle: str) -> str:

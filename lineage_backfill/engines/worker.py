@@ -199,5 +199,5 @@ def ending(what: str, code: int | None, log_path: Path) -> str:
         how = f"by signal {signal_}" if signal_ else f"with exit code {code}"
         ended = f"ended {how}"
     begin = max(0, log_path.stat().st_size - _LOG_TAIL)
-    tail = read_from(log_path, begin).decode(errors="replace").strip()
+    tail = b"".join(read_from(log_path, begin)).decode(errors="replace").strip()
     return f"{what} {ended}" + (f"\n{tail}" if tail else "")

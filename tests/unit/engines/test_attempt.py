@@ -162,3 +162,14 @@ def test_an_exit_code_that_was_not_written_to_its_end_is_not_known(
 ) -> None:
     files.exit_code_path.write_text(text)
     assert files.exit_code() is None
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, None), (3, 7), (3, 3), (5, 2), (1, 99), (99, None)])
+def test_a_part_of_a_file_is_read_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: int, end: int | None
+) -> None:
+    monkeypatch.setattr(attempt, "_PIECE", 2)
+    (tmp_path / "log").write_bytes(b"0123456789")
+    pieces = list(attempt.read_from(tmp_path / "log", begin, end))
+    assert b"".join(pieces) == b"0123456789"[begin : end if end is None else max(begin, end)]
+    assert all(0 < len(piece) <= 2 for piece in pieces)

@@ -7,6 +7,7 @@ in tests/services/test_yarn.py.
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -280,6 +281,15 @@ def test_a_driver_on_a_cluster_has_a_name_there(
     assert found == EngineRun(origin=Origin.CREATED, id=name)
     here = engine(project, master=master).identify(str(folder.spec_path))
     assert here == EngineRun(origin=Origin.CREATED, id=name if master == "yarn" else None)
+
+
+def test_a_driver_with_a_long_log_is_identified_by_its_beginning(project: Path) -> None:
+    """Its own output, gigabytes perhaps, comes after that of spark-submit."""
+    files = AttemptFiles(project / "runs" / "spec.json")
+    files.log_path.write_text("Submitted application application_17_0003\n")
+    os.truncate(files.log_path, 50_000_000_000)  # sparse: more than the memory there is
+    found = engine(project, master="yarn").identify(str(files.spec_path))
+    assert found == EngineRun(origin=Origin.CREATED, id="application_17_0003")
 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
