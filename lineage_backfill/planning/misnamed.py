@@ -37,8 +37,8 @@ class Misnamed:
     def hint(self) -> str:
         """What to do."""
         return (
-            f"Did you mean {' or '.join(self.near)}? If it is another dataset, declare it:"
-            f" {heading(self.dataset, self.home)}."
+            f"Did you mean {' or '.join(self.near)}? If it is another dataset, declare it "
+            f"{heading(self.dataset, self.home)}."
         )
 
 

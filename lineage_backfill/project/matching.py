@@ -30,11 +30,14 @@ def is_glob(name: str) -> bool:
 
 
 def heading(ref: DatasetRef | JobRef, home: str | None) -> str:
-    """Return the table that declares a name, with its namespace where a bare name means another."""
+    """Return the place of a name's declaration: the table in the project file.
+
+    It has a namespace where a bare name means another one.
+    """
     kind = "dataset" if isinstance(ref, DatasetRef) else "job"
     name = escape(ref.name) if is_glob(ref.name) else ref.name
     elsewhere = "" if home in (None, ref.namespace) else f", namespace = {_literal(ref.namespace)}"
-    return f"[[{kind}]] name = {_literal(name)}{elsewhere}"
+    return f"in the project file: [[{kind}]] name = {_literal(name)}{elsewhere}"
 
 
 def _literal(text: str) -> str:

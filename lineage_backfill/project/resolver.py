@@ -60,7 +60,7 @@ class DatasetFacts:
         """The sentence that its partitioning is unknown, and what to do."""
         return (
             f"the partitioning of {self.ref} is unknown",
-            f"Declare it: {heading(self.ref, self.home)} and its grain.",
+            f"Declare it {heading(self.ref, self.home)} and its grain.",
         )
 
     def refuse_unplaced(self, *, keyed: bool = False) -> None:
@@ -69,7 +69,7 @@ class DatasetFacts:
         if lacks == "location":
             raise DeclarationError(
                 f"no location is declared for dataset {self.ref}",
-                hint=f"Declare it: {heading(self.ref, self.home)} and its location or table.",
+                hint=f"Declare it {heading(self.ref, self.home)} and its location or table.",
             )
         if lacks:
             raise DeclarationError(
@@ -537,7 +537,7 @@ class DeclarationResolver:
                 None,
                 None,
                 "the partitioning of its runs is unknown",
-                f"Declare it: {table} and its grain.",
+                f"Declare it {table} and its grain.",
             )
         shared = self._calendars.share(known)
         if shared is None:
@@ -546,7 +546,7 @@ class DeclarationResolver:
                 None,
                 None,
                 f"its {origin} have different calendars",
-                f"Declare its run calendar: {table} and its grain.",
+                f"Declare its run calendar {table} and its grain.",
             )
         return shared, "outputs" if origin == "outputs" else "inputs", None, ""
 

@@ -112,7 +112,8 @@ class RunSpecs:
         if declared.entrypoint is None:
             raise DeclarationError(
                 f"job {run.job} has no entrypoint",
-                hint='Declare it: [[job]] entrypoint = "package.module:function".',
+                hint="Declare it in the project file: "
+                '[[job]] entrypoint = "package.module:function".',
             )
         outputs = {output.dataset: output for output in facts.outputs}
         for part in run.writes:

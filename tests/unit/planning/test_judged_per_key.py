@@ -63,7 +63,7 @@ def test_readers_of_one_unknown_input_share_a_warning() -> None:
 def test_a_hint_names_the_namespace_of_a_dataset_elsewhere() -> None:
     declared = replace(declarations("[[dataset]]\nname = '*'\nnamespace = 'x'"), namespace="shop")
     blocked = find(plan(request({"raw": None}), "raw > j > mystery", declared), "j")
-    assert blocked.reason["hint"].startswith("Declare it: [[dataset]] name = ")
+    assert blocked.reason["hint"].startswith("Declare it in the project file: [[dataset]] name = ")
     assert ", namespace = 'w' and its grain" in blocked.reason["hint"]
 
 

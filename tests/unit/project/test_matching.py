@@ -42,10 +42,12 @@ def test_a_hint_shows_the_table_that_declares_exactly_this_name(
     name: str, namespace: str, home: str | None
 ) -> None:
     ref = DatasetRef(namespace, name)
-    kind, _, table = heading(ref, home).partition(" ")
+    place, _, shown = heading(ref, home).partition(": ")
+    kind, _, table = shown.partition(" ")
+    assert place == "in the project file"
     declared = DatasetDeclaration(**tomllib.loads(f"one = {{ {table} }}")["one"])
     matcher = Matcher([declared], home, lambda one: one.name)
     assert (kind, matcher.find(ref)) == ("[[dataset]]", declared)
     assert (declared.namespace is None) == (home in (None, namespace))
     assert matcher.find(DatasetRef(namespace, "other")) is None
-    assert heading(JobRef(namespace, name), home) == f"[[job]] {table}"
+    assert heading(JobRef(namespace, name), home) == f"{place}: [[job]] {table}"
