@@ -559,9 +559,12 @@ def _proven(api: Api, window: _Window) -> _Window | None:
             return None
     if window.shown == window.count:
         return window
-    if window.shown > window.count:  # it was miscounted, or rounded into the next window
-        count = _count(api, window.start, window.end)
-        return replace(window, count=count) if count <= window.shown else None
+    # It was miscounted, or rounded into the next window, or not all of its events are shown.
+    count = _count(api, window.start, window.end)
+    if count <= window.shown:
+        return replace(window, count=count)
+    if count != window.count:
+        return None
     for _ in range(2):
         answer = _ask(api, window.start, window.end, limit=1, offset=window.shown)
         if api.rows(answer, "events"):

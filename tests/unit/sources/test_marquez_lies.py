@@ -136,6 +136,8 @@ class Client:
                 body = lists(body, first_half, counted=self._fault == "first half")
             case "last half" | "last half and counted so":
                 body = lists(body, last_half, counted=self._fault == "last half")
+            case "counts too few" if "totalCount" in body:
+                body = body | {"totalCount": max(0, body["totalCount"] - 1)}
             case "first row twice" if path in ("events/lineage", "search"):
                 body = lists(body, first_row_twice)
         return Answer(path, json.dumps(body).encode())
@@ -148,7 +150,7 @@ FAULTS = [
     *("broken", "not found", "slow", "cut", "other shape", "other rows"),
     *("next page", "page again", "empty", "empty and counted so"),
     *("first half", "first half and counted so", "last half", "last half and counted so"),
-    "first row twice",
+    *("first row twice", "counts too few"),
 ]
 
 
@@ -315,6 +317,20 @@ def test_a_row_that_hides_another_makes_no_graph_smaller(view: View) -> None:
         with contextlib.suppress(LineageError):
             client = Client(server(), "first row twice", place.__eq__)
             assert graph(ask(client, view, None)) == expected, place
+
+
+def test_a_wrong_count_does_not_look_like_events_that_are_not_shown() -> None:
+    def plain() -> FakeMarquez:
+        made = FakeMarquez([event(n) for n in range(9)])
+        made.delete("namespaces/n/jobs/j4")  # which the events alone do not tell
+        return made
+
+    whole = Client(plain(), "none", lambda _: False)
+    expected = graph(ask(whole, "events", None))
+    for place in range(whole.asked):
+        with contextlib.suppress(LineageError):
+            client = Client(plain(), "counts too few", place.__eq__)
+            assert graph(ask(client, "events", None)) == expected, place
 
 
 def test_events_counted_in_all_are_missed_if_a_part_counts_none() -> None:
