@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Lock
@@ -85,7 +86,7 @@ class AirflowApi:
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """Return the answer at a path."""
-        return self._ask("GET", path, query=query).json()
+        return self._ask("GET", path, query=query)
 
     def find(self, path: str) -> Any:
         """Return the answer at a path, None for 404."""
@@ -98,11 +99,11 @@ class AirflowApi:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a request that changes something, once."""
-        return self._ask("POST", path, body=body).json()
+        return self._ask("POST", path, body=body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Set members to values; may be repeated."""
-        return self._ask("PATCH", path, body=body, again=True).json()
+        return self._ask("PATCH", path, body=body, again=True)
 
     def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
         """Delete what is at a path, if this Airflow has it; may be repeated."""
@@ -147,7 +148,7 @@ class AirflowApi:
         while True:
             page = {"page_limit": _PAGE, "page_offset": offset, "order_by": "id"}
             body = {**wanted, **page}
-            answer = self._ask("POST", f"/dags/~/{what}/list", body=body, again=True).json()
+            answer = self._ask("POST", f"/dags/~/{what}/list", body=body, again=True)
             found = answer[member]
             yield from found
             offset += len(found)
@@ -162,26 +163,31 @@ class AirflowApi:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         again: bool | None = None,
-    ) -> requests.Response:
+    ) -> Any:
         tries = _TRIES if again or method == "GET" else 1
         for number in range(1, tries + 1):
             try:
-                answer = self._authorised(method, path, query, body)
+                return self._read(method, path, self._authorised(method, path, query, body))
             except ServiceUnreachableError:
                 if number == tries:
                     raise
-            else:
-                if answer.ok:
-                    return answer
-                if answer.status_code not in _PASSING:
-                    raise self._refusal(method, path, answer)
-                if number == tries:
-                    raise ServiceUnreachableError(
-                        f"{self.url}: answers {answer.status_code}: {_said(answer)}",
-                        hint="Check Airflow's api-server and its log.",
-                    )
             time.sleep(_BACKOFF * 2**number)
         raise AssertionError("a request is tried at least once")
+
+    def _read(self, method: str, path: str, answer: requests.Response) -> Any:
+        """Return the document of an answer; one that is not JSON comes from a proxy."""
+        if answer.status_code == requests.codes.no_content:
+            return None
+        with suppress(ValueError):
+            document = answer.json()
+            if answer.ok:
+                return document
+            if answer.status_code not in _PASSING:
+                raise self._refusal(method, path, answer)
+        raise ServiceUnreachableError(
+            f"{self.url}: answers {answer.status_code}: {_said(answer)}",
+            hint="Check Airflow's api-server and its log, and the proxies before it.",
+        )
 
     def _authorised(
         self,
@@ -204,9 +210,7 @@ class AirflowApi:
         with self._renewing:
             if self._token == stale and self._login is not None:
                 answer = self._send("POST", "/auth/token", None, self._login, "")
-                if answer.status_code != requests.codes.created:
-                    raise self._refusal("POST", "/auth/token", answer)
-                self._token = str(answer.json()["access_token"])
+                self._token = str(self._read("POST", "/auth/token", answer)["access_token"])
             return self._token
 
     def _send(

@@ -321,7 +321,8 @@ def test_what_an_older_airflow_does_not_have_need_not_be_deleted(
     status: int, is_refused: bool
 ) -> None:
     with responses.RequestsMock() as server:
-        server.delete(f"{URL}/api/v2/x/state-store", status=status)
+        body = {} if status == 204 else {"json": {"detail": "Not Found"}}
+        server.delete(f"{URL}/api/v2/x/state-store", status=status, **body)
         api = AirflowApi(URL, token="t")
         with pytest.raises(EngineRefusalError) if is_refused else nullcontext():
             api.delete("/x/state-store")
@@ -341,6 +342,38 @@ def test_what_changes_something_is_sent_once_and_the_rest_again(
         with pytest.raises(ServiceUnreachableError, match="answers 503"):
             api.get("/version")
         assert (posted.call_count, asked.call_count) == (1, 3)
+        api.close()
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 502])
+def test_what_a_proxy_answers_for_airflow_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    with responses.RequestsMock() as server:
+        page = {"status": status, "body": "<html>Back soon</html>"}
+        server.get(f"{URL}/api/v2/version", **page)
+        server.post(f"{URL}/api/v2/dags/d/dagRuns", **page)
+        server.delete(f"{URL}/api/v2/x/state-store", **page)
+        api = AirflowApi(URL, token="t")
+        for ask in (
+            lambda: api.find("/version"),
+            lambda: api.post("/dags/d/dagRuns", {}),
+            lambda: api.delete("/x/state-store"),
+        ):
+            with pytest.raises(ServiceUnreachableError, match=f"answers {status}: <html>Back"):
+                ask()
+        api.close()
+
+
+def test_a_login_that_a_proxy_answers_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    with responses.RequestsMock() as server:
+        server.post(f"{URL}/auth/token", status=502, body="Bad Gateway")
+        server.post(f"{URL}/auth/token", status=201, json={"access_token": "new"})
+        server.get(f"{URL}/api/v2/version", json={"version": "3.3.2"})
+        api = AirflowApi(URL, username="u", password="p")
+        assert api.get("/version") == {"version": "3.3.2"}
         api.close()
 
 
