@@ -39,7 +39,7 @@ from lineage_backfill.sources.web import AGAIN, Answer
 
 _log = logging.getLogger(__name__)
 #: Before and after all events; by default the server hides those after 2030.
-_FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
+_FIRST, _LAST = "1970-01-01T00:00:00.000Z", "9999-12-31T00:00:00.000Z"
 #: The smallest and the largest page, in events; pages of this many bytes do not grow.
 _PAGE = 1_000
 _LARGE_PAGE = 8_000
@@ -279,7 +279,8 @@ class EventHistory:
             except LineageError as error:
                 raise LineageError(
                     f"the event of {when} of {':'.join(name)}: {error}",
-                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}",
+                    hint=f'Leave its run out: `ignore_runs = ["{run_id(event)}"]` in [lineage]. Or'
+                    f" delete it from Marquez's database. {_WITHOUT_EVENTS}",
                 ) from error
             parents = self.parents.get(name)
             if parents is None:

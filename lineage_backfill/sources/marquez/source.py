@@ -87,7 +87,13 @@ class MarquezSource:
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
             catalogue = MarquezMetadata(api, history, self._unshown, lists)
-            catalogue.read()
+            try:
+                catalogue.read()
+            except LineageError as error:
+                if error.hint:
+                    raise
+                said = f"{self._address}: what its catalogue shows is {error}"
+                raise LineageError(said, hint="Delete it in Marquez.") from error
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             if self._view == "events":
                 api.warnings.append(

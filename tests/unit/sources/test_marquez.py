@@ -44,6 +44,17 @@ def test_a_hostile_event_is_an_error_that_names_it() -> None:
     with pytest.raises(LineageError, match=r"00:00:01Z of n:j1: .*control characters") as caught:
         read(server)
     assert "--lineage-view graph" in caught.value.hint
+    assert '`ignore_runs = ["r1"]`' in caught.value.hint
+    with pytest.raises(LineageError, match=r"its catalogue shows is .*control") as caught:
+        read(server, view="graph")
+    assert "Delete it in Marquez" in caught.value.hint
+
+
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+def test_an_event_of_any_year_is_read(view: View) -> None:
+    times = ("1971-01-01T00:00:00Z", "2024-01-01T00:00:00Z", "9998-01-01T00:00:00Z")
+    server = FakeMarquez([event(n, eventTime=when) for n, when in enumerate(times)])
+    assert names(read(server, view=view)) == ["j0", "j1", "j2"]
 
 
 def test_a_child_is_known_under_the_name_with_its_parents() -> None:

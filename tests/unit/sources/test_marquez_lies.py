@@ -338,7 +338,7 @@ def test_events_counted_in_all_are_missed_if_a_part_counts_none() -> None:
 
     def none_after_the_runs(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
         is_end = query.get("after", "").startswith("2024-01-01T00:00:57.0")
-        is_end = is_end and query["before"].startswith("2999")
+        is_end = is_end and query["before"].startswith("9999")
         return (200, {"events": [], "totalCount": 0}) if is_end else None
 
     late = event(40, 59)
