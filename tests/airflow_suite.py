@@ -23,7 +23,7 @@ from uuid import uuid4
 import pytest
 import requests
 
-from lineage_backfill.engines import airflow, create_engine
+from lineage_backfill.engines import airflow, airflow_api, create_engine
 from lineage_backfill.errors import ConflictError, EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import parse
@@ -812,6 +812,26 @@ class AirflowSuite:
         engine.open()
         handle = desk.submit(engine, desk.spec("one.build", hour))
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+
+    def test_an_airflow_that_stays_away_is_reported_once(
+        self,
+        place: Place,
+        desk: Desk,
+        hour: datetime,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(airflow_api, "_BACKOFF", 0.01)
+        engine = desk.engine(wire := Wire())
+        handle = desk.submit(engine, desk.spec("slow.build", hour))
+        wire.is_dead = True
+        time.sleep(2)
+        wire.is_dead = False
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        said = [one.getMessage() for one in caplog.records if "retrying every" in one.getMessage()]
+        assert len(said) == 1
+        assert said[0].endswith("Check `url` of this engine and that its api-server runs.")
 
     @pytest.mark.parametrize(
         ("job", "more", "said"),

@@ -641,16 +641,18 @@ class AirflowEngine(Engine):
     # Outcomes
 
     def _watch(self) -> None:
+        said = ""
         while not self._closing.wait(self._poll):
             with self._lock:
                 # What is read while an attempt begins is out of date once it has begun.
                 under_way = [one for one in self._watched.values() if not one.is_new]
             try:
                 self._look_at(under_way)
-            except ServiceUnreachableError as error:
-                _log.warning("%s; retrying in %g s", error, self._poll)
-            except EngineError as error:
-                _log.warning("%s: %s", self._api.url, error)
+                said = ""
+            except (EngineError, ServiceUnreachableError) as error:
+                if said != str(error):
+                    said = str(error)
+                    _log.warning("%s; retrying every %g s. %s", said, self._poll, error.hint)
 
     def _look_at(self, under_way: Sequence[_Attempt]) -> None:
         """Poll all attempts with at most two requests; read uncertain ones in full."""
