@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from lineage_backfill.errors import HTTPStatusError
@@ -25,7 +26,10 @@ class Lists:
         self._api = api
         self.has_holes = False
         self.namespaces = self._list_namespaces()
-        self.names = {kind: self._listed(kind) for kind in ("job", "dataset")}
+        with ThreadPoolExecutor(1) as pool:  # a large server takes a second to count its jobs
+            jobs = pool.submit(self._listed, "job")
+            datasets = self._listed("dataset")
+            self.names = {"job": jobs.result(), "dataset": datasets}
         self._early = set(self.names) if is_early else set()
 
     def list_again(self, kind: Kind) -> None:

@@ -399,7 +399,7 @@ def test_an_error_in_names_that_are_asked_for_meanwhile_is_one_of_the_read(
     wrong = [answer, answer, answer]
 
     def once(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
-        return wrong.pop() if wrong and path == "search" else None
+        return wrong.pop() if wrong and query.get("filter") == "job" else None
 
     made.before_answer = once
     with pytest.raises(LineageError, match=said):
