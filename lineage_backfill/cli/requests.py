@@ -75,7 +75,8 @@ class NameLookup:
             part = self._folding.named(text, known)
             if part is not None:
                 return part.dataset, part.keys
-            located = self._places.located(text, known)
+            named = {ref: ref for ref in known} | aliases
+            located = self._places.located(text, named)
             if located is not None:
                 return located, None
             families = self._folding.families(self._snapshot)

@@ -43,7 +43,10 @@ def unknown(text: str, known: Iterable[DatasetRef | JobRef], *, kind: str) -> Un
         near = sorted({str(ref) for ref in refs if _LAST.split(ref.name.rstrip("/"))[-1] == text})[
             :3
         ]
-    if near:
+    whole, at, keys = text.rpartition("@")
+    if at and any(whole in (ref.name, str(ref)) for ref in refs):
+        hint = f"Write the partitions apart: {whole} --partitions {keys}"
+    elif near:
         hint = f"Did you mean {' or '.join(near)}?"
     elif refs:
         hint = "`lineage-backfill lineage show` lists all names."

@@ -85,14 +85,22 @@ class Places:
             return same or [one for one, of in named if _meet(of, parts)]
         return []
 
-    def located(self, text: str, known: Iterable[DatasetRef]) -> DatasetRef | None:
-        """Return the dataset that lies at a location; None where none does, or several do."""
+    def located(self, text: str, known: Mapping[DatasetRef, DatasetRef]) -> DatasetRef | None:
+        """Return the dataset at a location, or of a part file; None for none, or several.
+
+        `known` maps all names of datasets to them.
+        """
         form = storage(text)
         if form is None:
             return None
-        found = {self._ref(one, known) for one in self._stored.get(form, [])}
-        found = found or {ref for ref in known if dataset_storage(*ref[:2]) == form}
-        return found.pop() if len(found) == 1 else None
+        for place in (form, without_file(form)):
+            found = {self._ref(one, known) for one in self._stored.get(place, [])}
+            found = found or {
+                ref for name, ref in known.items() if dataset_storage(*name[:2]) == place
+            }
+            if found:
+                return found.pop() if len(found) == 1 else None
+        return None
 
     def tie(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         """Return the lineage with one dataset in place of all those that mean its place.

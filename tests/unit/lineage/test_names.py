@@ -65,6 +65,11 @@ def test_an_unknown_name_comes_with_near_misses(text: str, near: str) -> None:
     assert near.removeprefix("w:") in caught.value.hint
 
 
+def test_keys_behind_a_name_are_to_be_written_apart() -> None:
+    hint = unknown("days@2024-01-01", KNOWN, kind="dataset").hint
+    assert hint == "Write the partitions apart: days --partitions 2024-01-01"
+
+
 def test_without_a_near_miss_the_hint_says_where_to_look() -> None:
     assert "lists all names" in unknown("zzzzzz", KNOWN, kind="dataset").hint
     assert "where it is read from" in unknown("x", list[JobRef](), kind="job").hint

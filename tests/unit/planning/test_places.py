@@ -270,8 +270,11 @@ def test_one_place_bears_the_name_that_a_declared_edge_gives_it() -> None:
 def test_a_location_on_the_command_line_is_the_dataset_that_lies_there() -> None:
     known = [DatasetRef("s3a://lake", "orders"), DatasetRef("file", "/orders")]
     places = Places(declarations(""))
-    assert places.located("s3://lake/orders/", known) == known[0]
-    assert places.located("s3://lake/other", known) is None
+    named = {ref: ref for ref in known} | {DatasetRef("s3://lake", "wh/orders"): known[0]}
+    for place in ("s3://lake/orders/", "s3a://lake/orders/part-00000-7d1e.parquet"):
+        assert places.located(place, named) == known[0]
+    assert places.located("s3a://lake/wh/orders", named) == known[0]
+    assert places.located("s3://lake/other", named) is None
 
 
 @pytest.mark.parametrize(
