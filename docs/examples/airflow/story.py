@@ -46,6 +46,7 @@ class Story:
         monday = self.today - timedelta(days=self.today.weekday() + 14)
         self.wrong = [f"{monday:%Y-%m-%d}T{hour}" for hour in (10, 11, 12)]
         self.span = ("--from", self.wrong[0], "--to", self.wrong[-1])
+        self.problem = ""  # why the lineage is not complete yet
         self.days = [self.today - timedelta(days=back) for back in range(DAYS, 0, -1)]
 
     def raw(self, key: str) -> list[dict[str, Any]]:
@@ -121,14 +122,19 @@ class Story:
         until = time.monotonic() + 300
         while self.planned() < len(TABLES):
             if time.monotonic() > until:
-                sys.exit(f"Not all DAGs have run within 5 minutes. See the logs in {self.folder}.")
+                sys.exit(
+                    f"Not all DAGs have run within 5 minutes. See the logs in {self.folder}."
+                    f"\n{self.problem}"
+                )
             time.sleep(1)
 
     def planned(self) -> int:
         """Return how many jobs the backfill will run, by the lineage that is known so far."""
         if {line.split()[0] for line in self.journal()} < TABLES.keys():
             return 0
-        asked = self.tool("impact", "raw_orders", *self.span, "--json", stdout=subprocess.PIPE)
+        arguments = ("impact", "raw_orders", *self.span, "--json")
+        asked = self.tool(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.problem = asked.stderr.decode()
         return len(json.loads(asked.stdout)["jobs"]) if asked.returncode == 0 else 0
 
     def tool(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -146,7 +152,7 @@ class Story:
         """Tell the story; return the exit code."""
         say("Three weeks of orders, and three hours of them in euros instead of cents")
         self.fill()
-        say("Airflow takes over; each DAG runs once, and tells its lineage")
+        say("Airflow runs each DAG once, and sends its lineage")
         self.start()
         before = self.journal()
         for key in self.wrong:
@@ -173,7 +179,7 @@ class Story:
         )
         found = Counter(line.rpartition(" ")[0] for line in ran)
         stale = self.stale()
-        say(f"Stale partitions: {len(stale)} {', '.join(stale[:5])}")
+        say(f"Stale partitions: {len(stale)}" + "".join(f"\n  {one}" for one in stale[:5]))
         if found != wanted:
             say(f"Not as planned: {dict(found - wanted)} besides, {dict(wanted - found)} missing")
         else:
