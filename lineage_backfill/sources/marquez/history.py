@@ -124,6 +124,7 @@ class EventHistory:
         #: Identifies what was read from the beginning: a continued history keeps it.
         self.origin = 0
         self._total = 0  # the number of all events when reading began
+        self._end = _FIRST  # up to where events were read
         self._unsaved = 0
 
     @classmethod
@@ -233,6 +234,7 @@ class EventHistory:
             self._close(_proven(api, window) or self._reread(api, window))
         # Its instant is in no window: more events may arrive then, and are read next time.
         tail = self._reread(api, _Window(until, _just_after(newest), 0))
+        self._end = tail.end
         self._tail = (until, tail.count - tail.shown + _unshown_from(api, tail.end))
         self._last = list(tail.hashes)
         return known.issubset(self._last)
@@ -240,6 +242,8 @@ class EventHistory:
     def _check_total(self, api: Api) -> None:
         """Raise LineageError if the server counts more events in all than in the parts read."""
         known = sum(window.count for window in self._windows) + len(self._last) + self._tail[1]
+        if known < self._total:  # events may have arrived between its newest one and its count
+            known += len(api.rows(_ask(api, self._end, _LAST, limit=self._total - known), "events"))
         if known < self._total and known < (total := _newest(api)[1]):
             raise LineageError(
                 f"the server counts {total} events, but only {known} in the times read", hint=AGAIN

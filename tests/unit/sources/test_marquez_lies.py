@@ -21,7 +21,7 @@ from lineage_backfill.sources.marquez import MarquezSource, View, api, history, 
 from lineage_backfill.sources.web import Answer
 from tests.fake_marquez import FakeMarquez
 from tests.sampling import a_part
-from tests.unit.sources.marquez_reads import dataset, event, read
+from tests.unit.sources.marquez_reads import dataset, event, names, read
 
 VIEWS: tuple[View, ...] = get_args(View)
 
@@ -404,3 +404,19 @@ def test_an_error_in_names_that_are_asked_for_meanwhile_is_one_of_the_read(
     made.before_answer = once
     with pytest.raises(LineageError, match=said):
         read(made)
+
+
+@pytest.mark.parametrize("view", ["both", "events"])
+def test_events_that_arrive_before_the_first_count_are_not_missed(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_PAGE", 50)
+    made = FakeMarquez([event(n) for n in range(9)])
+    arriving = [event(n) for n in range(20, 25)]
+
+    def arrive() -> None:
+        if arriving:
+            made.post(arriving.pop(0))
+
+    made.before_count = arrive
+    assert {"j0", "j8"} <= set(names(read(made, view=view)))
