@@ -32,7 +32,7 @@ from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.planning.timeline import Span, spans
-from lineage_backfill.ports import BackfillRecord, ControlRequest, Reporter, RunStore
+from lineage_backfill.ports import BackfillRecord, ControlRequest, Holder, Reporter, RunStore
 from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
 from lineage_backfill.runs.cutoff import without
@@ -129,14 +129,14 @@ class Backfills:
     def status(self, backfill: str | None = None) -> dict[str, Any]:
         """Return the status document of a backfill."""
         with self.workspace.open_store() as store:
-            record, driver = standing(store, find(store, backfill).id, datetime.now(UTC))
+            record, driver = _standing(store, backfill)
             return reports.status(record, store.plan(record.id), store.runs(record.id), driver)
 
     @collector_paused()
     def report(self, backfill: str | None = None) -> dict[str, Any]:
         """Return the report document of a backfill."""
         with self.workspace.open_store() as store:
-            record = find(store, backfill)
+            record, _ = _standing(store, backfill)
             plans = plans_of(store, record.id, only_shown=True)
             runs, attempts = store.runs(record.id), store.attempts(record.id)
         newest = plans[-1]  # it has the keys of all
@@ -156,13 +156,13 @@ class Backfills:
     def plan_documents(self, backfill: str) -> tuple[BackfillRecord, Sequence[Mapping[str, Any]]]:
         """Return the record of a backfill, and the documents of its plan and of its tails."""
         with self.workspace.open_store() as store:
-            record = find(store, backfill)
+            record, _ = _standing(store, backfill)
             return record, _plan_documents(store, record.id)
 
     def run(self, backfill: str, run_id: str) -> dict[str, Any]:
         """Return the document of one run of a backfill; raises UnknownNameError."""
         with self.workspace.open_store() as store:
-            record = find(store, backfill)
+            record, _ = _standing(store, backfill)
             plans = _plan_documents(store, record.id)
             runs = (run for plan in plans for run in plan.get("runs") or () if run["id"] == run_id)
             found = next(runs, None)
@@ -317,7 +317,7 @@ class Backfills:
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
-            record, _ = standing(store, find(store, backfill).id, now)
+            record, _ = _standing(store, backfill)
             if record.state.is_under_way:
                 store.request_control(record.id, ControlRequest.PAUSE, now=now)
         return BackfillOutcome(id=record.id, state=record.state)
@@ -381,7 +381,7 @@ class Backfills:
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
-            record, driver = standing(store, find(store, backfill).id, now)
+            record, driver = _standing(store, backfill)
             if record.deleted:
                 return record
             if driver is None:
@@ -410,6 +410,11 @@ def _size(folder: Path) -> dict[str, int]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
+def _standing(store: RunStore, backfill: str | None) -> tuple[BackfillRecord, Holder | None]:
+    """Return the backfill as `find` does, interrupted if its process is gone, and its driver."""
+    return standing(store, find(store, backfill).id, datetime.now(UTC))
+
+
 def find(store: RunStore, backfill: str | None) -> BackfillRecord:
     """Return the backfill with this title or an id that begins so; for None, the newest one.
 
@@ -417,6 +422,11 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
     """
     records = store.backfills()
     if not records and backfill is None:
+        if store.backfills(deleted=True):
+            raise UnknownNameError(
+                "all backfills here are deleted",
+                hint="`lineage-backfill history --all` lists them.",
+            )
         raise UnknownNameError(
             "no backfill has been run here", hint="Start one with `lineage-backfill run`."
         )

@@ -514,6 +514,7 @@ def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(sh
     assert "resume b-" in watched
     orphan = shop.document("status", schema="status")
     assert (orphan["state"], orphan["driver"]) == ("interrupted", None)
+    assert shop.document("report", schema="report")["state"] == "interrupted"
     assert shop.document("history", schema="history")["backfills"][0]["state"] == "interrupted"
     assert "nothing to pause" in shop("pause").stderr
     shop.go()
@@ -599,6 +600,7 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     assert (listed["backfills"], listed["hidden"]) == ([], 1)
     assert "1 backfill deleted or expired: --all shows them." in shop("history").stdout
     assert backfill in shop("history", "--all").stdout
+    assert "all backfills here are deleted" in shop("status", code=64).stderr
     assert "no backfill" in shop("status", backfill[:-1], code=64).stderr
     assert "is deleted" in shop("resume", backfill, code=64).stderr
     assert shop.document("report", backfill, schema="report")["touched_is_planned"]

@@ -19,7 +19,7 @@ def ended(id_: str, days: int, **more: Any) -> BackfillRecord:
     return backfill_record(id_, **given)
 
 
-OPEN = {"ended_at": None, "state": BackfillState.PAUSED}
+OPEN = {"state": BackfillState.PAUSED}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,19 @@ OPEN = {"ended_at": None, "state": BackfillState.PAUSED}
             [ended("a", 91, **OPEN)],
             [],
             {"a": "it has not ended, but is paused"},
+        ),
+        (
+            "so does what can be resumed, whenever its driver ended, unless it is deleted",
+            [
+                ended("a", 91, state=BackfillState.INTERRUPTED),
+                ended("b", 91, state=BackfillState.RUNNING),
+                ended("c", 91, state=BackfillState.INTERRUPTED, deleted=True),
+            ],
+            ["c"],
+            {
+                "a": "it has not ended, but is interrupted",
+                "b": "it has not ended, but is running",
+            },
         ),
         (
             "an undo and what it took back go together",
