@@ -455,7 +455,7 @@ class Executor:
         self._driving = None
         lease = self._acquire(backfill_id)
         try:
-            _refuse_closed(self.store.backfill(backfill_id))
+            _refuse_closed(self.store, self.store.backfill(backfill_id))
             with _handled(dict.fromkeys(_endings(), self.leave)):
                 yield lease
         except BaseException as error:
@@ -493,8 +493,11 @@ class Executor:
         return self._driving is not None and self._driving.is_busy
 
 
-def _refuse_closed(record: BackfillRecord) -> None:
-    if record.deleted:
+def _refuse_closed(store: RunStore, record: BackfillRecord) -> None:
+    undo_of = record.undo_of if record.deleted else None
+    # An undo that has begun must be completed.
+    has_begun = undo_of is not None and store.backfill(undo_of).undone_by == record.id
+    if record.deleted and not has_begun:
         raise UsageError(
             f"backfill {record.id} is deleted",
             hint="`undo` can still restore what it overwrote; `run` repairs again.",

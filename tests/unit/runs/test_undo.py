@@ -161,7 +161,8 @@ def test_a_deleted_backfill_is_not_gone_on_with_and_can_still_be_undone(bench: B
     assert len(bench.engine.undone) > 0
 
 
-def test_an_undo_that_was_refused_is_gone_on_with(bench: Bench) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_an_undo_that_was_refused_is_gone_on_with(bench: Bench, deleted: bool) -> None:
     backfill_id = bench.backfill()
     made = bench.undo_plan(backfill_id)
     runs = made.runs or ()
@@ -173,8 +174,19 @@ def test_an_undo_that_was_refused_is_gone_on_with(bench: Bench) -> None:
     assert states[first.id] is RunState.FAILED
     assert RunState.BLOCKED in states.values()
     bench.engine.outcomes = {}
+    if deleted:
+        bench.store.delete(undo_id, now=NOW)
     assert bench.executor(undo_of=backfill_id).retry(undo_id) is BackfillState.SUCCEEDED
     assert len(bench.engine.undone) == len(runs) + 1
+
+
+def test_a_deleted_undo_that_has_not_begun_is_not_gone_on_with(bench: Bench) -> None:
+    backfill_id = bench.backfill()
+    undo = Submission(undo_of=backfill_id)
+    undo_id = bench.executor(undo_of=backfill_id).start(bench.undo_plan(backfill_id), undo)
+    bench.store.delete(undo_id, now=NOW)
+    with pytest.raises(UsageError, match="is deleted"):
+        bench.executor(undo_of=backfill_id).resume(undo_id)
 
 
 def test_a_driven_backfill_is_not_undone(bench: Bench) -> None:
