@@ -1129,6 +1129,18 @@ class AirflowSuite:
             sent = self.requests_of(place, desk, job, hours, tries, kind=kind)
             assert sent.total() <= 5 * 20, sent
 
+    def test_runs_whose_asset_starts_nothing_yet_take_few_requests_too(
+        self, place: Place, desk: Desk
+    ) -> None:
+        """One hour of each of many days: a rollup of the days starts none of them."""
+        numbers = [(place.fresh() - DAY) // timedelta(hours=1) for _ in range(12)]
+        hours = [datetime(1960, 1, 1, tzinfo=UTC) + timedelta(days=number) for number in numbers]
+        form = "partition_key %Y-%m-%dT%H:%M:%S"
+        for tries in (1, 2):
+            sent = self.requests_of(place, desk, "hourly.build", hours, tries, kind=form)
+            assert sent.total() <= 6 * 12, sent
+            assert sent["GET /api/v2/assets/events"] <= 12, sent
+
     def requests_of(
         self,
         place: Place,

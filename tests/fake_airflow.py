@@ -124,15 +124,19 @@ class FakeAirflow:
             task |= {"state": "failed" if fails else "success", "end_date": _now().isoformat()}
             if (run["dag_id"], task["task_id"], fails) == ("three", "b", False):
                 self._tell(run)
+            elif run["dag_id"] == "hourly" and not fails:
+                self._record(run, [])  # a rollup waits for more hours
 
     def _tell(self, run: dict[str, Any]) -> None:
         """Start what waits for the asset of a task."""
         name = f"asset_triggered__{_now().isoformat()}_{uuid4().hex[:8]}"
         began = self._add("follower", {"dag_run_id": name, "logical_date": None})
+        self._record(run, [{"dag_id": "follower", "run_id": name, "state": began["state"]}])
+
+    def _record(self, run: dict[str, Any], started: list[dict[str, Any]]) -> None:
         event = {"source_dag_id": run["dag_id"], "source_run_id": run["dag_run_id"]}
-        started = {"dag_id": "follower", "run_id": name, "state": began["state"]}
         at = {"timestamp": _now().isoformat()}
-        self.events.append({**event, **at, "created_dagruns": [started]})
+        self.events.append({**event, **at, "created_dagruns": started})
 
     # What requests do
 
@@ -337,11 +341,16 @@ class FakeAirflow:
 
     def assets(self, dag: str) -> Answer:
         """Return the assets of a DAG."""
-        asset = {
-            "producing_tasks": [{"dag_id": "three", "task_id": "b"}],
-            "scheduled_dags": [{"dag_id": "follower"}],
-        }
-        return 200, {"assets": [asset] if dag == "three" else []}
+        edges = {"three": ("b", "follower"), "hourly": ("build", "rollup")}
+        assets = [
+            {
+                "producing_tasks": [{"dag_id": name, "task_id": task}],
+                "scheduled_dags": [{"dag_id": reader}],
+            }
+            for name, (task, reader) in edges.items()
+            if name == dag
+        ]
+        return 200, {"assets": assets}
 
     def asset_events(self, query: dict[str, str]) -> Answer:
         """Return the events of the assets of a DAG since an instant, the newest first."""

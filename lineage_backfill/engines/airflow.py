@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,8 @@ _log = logging.getLogger(__name__)
 #: How long a new run waits in Airflow while its other tasks are marked.
 HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # reads of a run that others change meanwhile
-_CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
+#: Seconds after which the runs that an asset starts are looked for; a rollup may start none yet.
+_CONSUMERS = (0, 4, 8)
 _SCHEDULED = 2.0  # seconds in which it usually has
 _OF_A_KEY = 100  # the newest runs of a key that are read
 _CONFLICT = requests.codes.conflict
@@ -86,6 +89,7 @@ class _Attempt:
     is_cancelled: bool = False
     is_new: bool = True
     is_first: bool = False  # no process has begun it before
+    seen: float = field(default_factory=time.monotonic)  # when it was polled last
     busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -155,7 +159,7 @@ class AirflowEngine(Engine):
         self.can_undo = undo
         self._dags: dict[str, Dag] = {}
         self._frames: dict[DagTasks, DagTasks] = {}
-        self._events: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._events: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._ahead = ListsAhead(self._api)
@@ -656,6 +660,8 @@ class AirflowEngine(Engine):
 
     def _look_at(self, under_way: Sequence[_Attempt]) -> None:
         """Poll all attempts with at most two requests; read uncertain ones in full."""
+        for one in under_way:
+            one.seen = time.monotonic()
         known = [one for one in under_way if one.run is not None]
         found: Mapping[tuple[str, str], Sequence[TaskView]] = {}
         if known:
@@ -747,15 +753,15 @@ class AirflowEngine(Engine):
         age = self._api.now() - max(ends, default=one.began)
         self._closing.wait(max(0.0, min(1.0, _SCHEDULED - age.total_seconds())))
         started: list[str] = []
-        for _ in range(_CONSUMERS):
+        for seconds in _CONSUMERS:
+            if self._closing.wait(max(0.0, one.seen + seconds - time.monotonic())):
+                break
             with suppress(EngineRefusalError, ServiceUnreachableError):
-                events = self._events_of(one)
+                events = self._events_of(one, one.seen + seconds)
                 runs = [run for event in events for run in event["created_dagruns"]]
                 started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
                 if events and all(event["created_dagruns"] for event in events):
                     break
-            if self._closing.wait(1):
-                break
         lines = [f"also started by Airflow: {name}\n" for name in started]
         _log.info("%s", "".join(lines).strip())
         with one.files.log_path.open("a", encoding="utf-8") as log:
@@ -763,24 +769,28 @@ class AirflowEngine(Engine):
         if one.handle in self._runs:
             self._identified(one, self._runs[one.handle].origin, started)
 
-    def _events_of(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
+    def _events_of(self, one: _Attempt, after: float) -> Sequence[Mapping[str, Any]]:
         """Return the events of assets of the attempt's run since it began, each with the runs.
 
-        One question serves all runs of a DAG that end at about the same time.
+        One request after this moment serves all runs of a DAG that end at about the same time.
         """
 
         def own() -> list[Mapping[str, Any]]:
             return [
                 event
-                for event in self._events.get(one.task.dag, ())
+                for event in listed
                 if (one.task.dag, event["source_run_id"]) == one.place
                 and datetime.fromisoformat(event["timestamp"]) >= one.began
             ]
 
-        if not own() or not all(event["created_dagruns"] for event in own()):
+        at, listed = self._events.get(one.task.dag, (-inf, ()))
+        if at < after and not (own() and all(event["created_dagruns"] for event in own())):
             query: dict[str, Any] = {"source_dag_id": one.task.dag, "limit": 100}
-            query |= {"timestamp_gte": one.began.isoformat(), "order_by": "-timestamp"}
-            self._events[one.task.dag] = self._api.get("/assets/events", query)["asset_events"]
+            with self._lock:
+                since = min(other.began for other in (one, *self._watched.values()))
+            query |= {"timestamp_gte": since.isoformat(), "order_by": "-timestamp"}
+            listed = self._api.get("/assets/events", query)["asset_events"]
+            self._events[one.task.dag] = time.monotonic(), listed
         return own()
 
     def _keep_log(self, one: _Attempt) -> str:
