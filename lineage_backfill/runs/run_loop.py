@@ -165,6 +165,7 @@ class RunLoop:
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
         moves = self._apply_control(self._renew())
+        moves += self._expire()  # what an engine has lost is not tried again then
         self._share()
         for name, engine in self._engines.items():
             engine.listen(partial(self._notify, name))
