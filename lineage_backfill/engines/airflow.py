@@ -68,8 +68,7 @@ _log = logging.getLogger(__name__)
 HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # reads of a run that others change meanwhile
 #: Seconds after which the runs that an asset starts are looked for; a rollup may start none yet.
-_CONSUMERS = (0, 4, 8)
-_SCHEDULED = 2.0  # seconds in which it usually has
+_CONSUMERS = (2, 8)
 _OF_A_KEY = 100  # the newest runs of a key that are read
 _CONFLICT = requests.codes.conflict
 
@@ -749,9 +748,6 @@ class AirflowEngine(Engine):
         """Record the runs that Airflow started because of this attempt."""
         if one.run is None or not self._dag(one.task).feeds(one.task):
             return
-        ends = (view.ended for view in one.views if view.ended is not None)
-        age = self._api.now() - max(ends, default=one.began)
-        self._closing.wait(max(0.0, min(1.0, _SCHEDULED - age.total_seconds())))
         started: list[str] = []
         for seconds in _CONSUMERS:
             if self._closing.wait(max(0.0, one.seen + seconds - time.monotonic())):
