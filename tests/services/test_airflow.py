@@ -264,7 +264,6 @@ class TestSparkInAirflow:
         until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=spark_")["total_entries"] == 3, 120)
         return folder
 
-    @pytest.mark.timeout(1200)  # Spark starts nine times
     def test_everything_holds_as_on_spark(
         self, airflow: Place, project: Path, spark: SparkSession
     ) -> None:
