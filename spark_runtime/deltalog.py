@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
-from spark_runtime.errors import NoTableError, TableError
+from spark_runtime.errors import TableError
 from spark_runtime.places import Place, local_path, mark
 from spark_runtime.state import Commit, Contents, File, TableState, note_tokens
 from spark_runtime.values import CHAR_TYPE, PartitionColumn, Values, logged, partition_columns
@@ -65,7 +65,7 @@ class DeltaLog:
         commits, checkpoints = self._list()
         newest = max((*commits, *checkpoints), default=None)
         if newest is None and self.root.exists() and not self._is_empty():
-            raise NoTableError(
+            raise _missing(
                 f"{self.location} holds files and is not a Delta table",
                 hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
             )
@@ -82,7 +82,7 @@ class DeltaLog:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
         target = self.latest_version() if version is None else version
         if target is None:
-            raise self._missing()
+            raise self._dropped()
         with self._reading:
             return self._state(target)
 
@@ -282,8 +282,8 @@ class DeltaLog:
         except FileNotFoundError as error:
             raise self._gone(version) from error
 
-    def _missing(self) -> NoTableError:
-        return NoTableError(
+    def _dropped(self) -> TableError:
+        return _missing(
             f"there is no Delta table at {self.location}",
             hint="It was dropped, or its `location` is wrong.",
         )
@@ -292,7 +292,7 @@ class DeltaLog:
         commits, _ = self._list()
         newest = self.latest_version()
         if newest is None:
-            return self._missing()
+            return self._dropped()
         if any(older < version for older in commits) and version < newest:
             return _damaged(self._path(version), "it is missing between older and newer commits")
         if version > newest:
@@ -339,6 +339,12 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
     if flaw:
         raise _damaged(path, flaw)
     return actions
+
+
+def _missing(message: str, *, hint: str) -> TableError:
+    error = TableError(message, hint=hint)
+    error.is_missing = True
+    return error
 
 
 def _damaged(path: Place, flaw: str) -> TableError:

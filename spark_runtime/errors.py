@@ -54,9 +54,7 @@ class InputChangedError(RuntimeFailure):
 class TableError(RuntimeFailure):
     """A table whose kind or partitioning does not allow what the run spec asks for."""
 
-
-class NoTableError(TableError):
-    """No table where there should be one."""
+    is_missing = False  # whether there is no table
 
 
 class PartitionValueError(RuntimeFailure):

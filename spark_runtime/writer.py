@@ -41,7 +41,6 @@ from spark_runtime.commits import (
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
-    NoTableError,
     RuntimeFailure,
     SchemaMismatchError,
     StaleAttemptError,
@@ -151,8 +150,8 @@ class _Write:
         """Write; raises a RuntimeFailure."""
         try:
             return self._made()
-        except NoTableError as error:
-            if self.before.version < 0:
+        except TableError as error:
+            if not error.is_missing or self.before.version < 0:
                 raise
             raise WriteConflictError(
                 f"{self.log.location} was deleted while this run wrote to it",
