@@ -966,7 +966,7 @@ def test_a_missing_environment_is_told_before_anything_is_recorded(shop: Shop) -
     shop.declare('[engines.local]\npython = "/nowhere/python"\n')
     file = shop.folder / "lineage-backfill.toml"
     file.write_text(file.read_text().replace('engine = "here"', 'engine = "local"'))
-    done = shop("run", *FIX, "--yes", code=1)
+    done = shop("run", *FIX, "--yes", code=64)
     assert "/nowhere/python" in done.stderr
     assert shop.document("history", schema="history")["backfills"] == []
 
