@@ -205,7 +205,7 @@ def test_no_row_is_lost_where_somebody_else_commits(
 def test_a_table_that_is_deleted_during_a_write_is_a_conflict(
     spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, step: str, part: str
 ) -> None:
-    """Delta itself creates a new table, which nobody may take for the old one."""
+    """Delta itself creates a new table, which must not count as the old one."""
     path, steps = templates.copy("old", tmp_path / "t"), Steps()
     steps.actions[str(path), step] = lambda: shutil.rmtree(path / part)
     with steps.watched(), pytest.raises(WriteConflictError) as raised:
