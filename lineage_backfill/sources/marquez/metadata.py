@@ -62,6 +62,7 @@ class MarquezMetadata:
         self._datasets_asked: set[Name] = set()
         #: What the pages say of each dataset's names, by its current version.
         self._named: dict[str, list[dict[str, Any]]] = {}
+        self._version_of: dict[Name, str] = {}
         #: Starts of runs that perhaps only their children name, each with its id and creation.
         self._unsure: list[tuple[tuple[str, str], Any]] = []
         #: The parent runs that runs name, each with the creation of that run.
@@ -358,19 +359,18 @@ class MarquezMetadata:
         # The page of an alias is that of its dataset.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
         self._builder.add({"eventTime": page["updatedAt"], "dataset": item})
-        if page.get("currentVersion"):
-            said = {"links": facets.get("symlinks"), "physicalName": page.get("physicalName")}
-            kept = {**said, "namespace": item["namespace"], "name": item["name"]}
-            kept["updatedAt"] = page["updatedAt"]
-            self._named.setdefault(page["currentVersion"], []).append(kept)
+        if version := page.get("currentVersion"):
+            kept = {
+                one: page.get(one) for one in ("namespace", "name", "physicalName", "updatedAt")
+            }
+            self._named.setdefault(version, []).append(kept | {"links": facets.get("symlinks")})
+            self._version_of[page["namespace"], page["name"]] = version
 
     def _are_of(self, names: set[Name], items: Iterable[Any]) -> bool:
         """Return whether these are all names of those datasets; a page also has their aliases."""
         found = {(item["namespace"], item["name"]) for item in self._known(items)}
-        for pages in self._named.values():
-            same = {(one["namespace"], one["name"]) for one in pages}
-            if not same.isdisjoint(names):
-                found -= same
+        for version in {self._version_of[name] for name in names if name in self._version_of}:
+            found -= {(one["namespace"], one["name"]) for one in self._named[version]}
         return found <= names
 
     def _tie(self, pages: list[dict[str, Any]]) -> None:
