@@ -119,6 +119,11 @@ class BackfillState(StrEnum):
         """Whether someone should drive the backfill."""
         return self in (BackfillState.SCHEDULED, BackfillState.RUNNING)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; one that is paused or interrupted has not: jobs may be running."""
+        return self in (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
+
 
 #: Allowed state changes of a backfill; the run store refuses all others.
 BACKFILL_MOVES: dict[BackfillState, frozenset[BackfillState]] = {

@@ -48,7 +48,6 @@ TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 _PASSING = (6, 7)  # exit codes of conflicts, and of services that do not answer
 #: Seconds between two checks while waiting.
 _LOOK = 0.5
-_ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
 
 
@@ -187,7 +186,7 @@ class Executor:
             if record.state is BackfillState.PAUSED and before is not BackfillState.PAUSED:
                 return record.state
             runs = self.store.runs(backfill_id)
-            if record.state in _ENDED and all(run.state.is_final for run in runs):
+            if record.state.has_ended and all(run.state.is_final for run in runs):
                 return record.state
             self._reopen(record)
             return self._drive(lease)

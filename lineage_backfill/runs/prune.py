@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from lineage_backfill.model import BackfillState
 from lineage_backfill.ports import BackfillRecord
-
-#: The others can be resumed: their jobs may be running, and their locks hold.
-ENDED = {BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED}
 
 
 def prunable(
@@ -24,7 +20,7 @@ def prunable(
     kept = {
         id_: f"it has not ended, but is {known[id_].state}"
         for id_ in old
-        if known[id_].state not in ENDED and not known[id_].deleted
+        if not known[id_].state.has_ended and not known[id_].deleted
     }
     going = old - kept.keys()
     while True:
