@@ -49,7 +49,8 @@ class CommandEngine(ProcessEngine):
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
         """Refuse runs whose program does not exist."""
-        for run in {run.job: run for run in runs}.values():
+        by_job = list({run.job: run for run in runs}.values())
+        for run in by_job if "{" in self._argv[0] else by_job[:1]:
             (program,) = _filled(self._argv[:1], spec_of(run))
             refuse_missing(program, self.project, self.environment)
 
