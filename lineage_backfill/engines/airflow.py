@@ -159,6 +159,7 @@ class AirflowEngine(Engine):
         self._dags: dict[str, Dag] = {}
         self._frames: dict[DagTasks, DagTasks] = {}
         self._events: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
+        self._slow = set[str]()  # DAGs whose last run had started no consumer: the next may, too
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._ahead = ListsAhead(self._api)
@@ -749,15 +750,18 @@ class AirflowEngine(Engine):
         if one.run is None or not self._dag(one.task).feeds(one.task):
             return
         started: list[str] = []
-        for seconds in _CONSUMERS:
+        has_all = False
+        for seconds in _CONSUMERS[-1:] if one.task.dag in self._slow else _CONSUMERS:
             if self._closing.wait(max(0.0, one.seen + seconds - time.monotonic())):
                 break
             with suppress(EngineRefusalError, ServiceUnreachableError):
                 events = self._events_of(one, one.seen + seconds)
                 runs = [run for event in events for run in event["created_dagruns"]]
                 started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
-                if events and all(event["created_dagruns"] for event in events):
+                has_all = bool(events) and all(event["created_dagruns"] for event in events)
+                if has_all:
                     break
+        (self._slow.discard if has_all else self._slow.add)(one.task.dag)
         lines = [f"also started by Airflow: {name}\n" for name in started]
         _log.info("%s", "".join(lines).strip())
         with one.files.log_path.open("a", encoding="utf-8") as log:
