@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, timedelta
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import RLock, Thread
@@ -50,9 +50,10 @@ class _Run:
     reads: dict[Name, Any] = field(default_factory=dict)  # with the facets of the input
     writes: dict[Name, Any] = field(default_factory=dict)
     facets: dict[str, Any] = field(default_factory=dict)
+    version: _Edges | None = None  # of its job, once it has ended
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Edges:
     reads: frozenset[Name] = frozenset()
     writes: frozenset[Name] = frozenset()
@@ -76,9 +77,11 @@ class _Job:
     graph: _Edges = field(default_factory=_Edges)  # what `/lineage` shows
     is_stream: bool = False
     is_hidden: bool = False
+    parent: str | None = None
     facets: dict[str, Any] = field(default_factory=dict)
     runs: list[_Run] = field(default_factory=list)
-    declared: list[_Edges] = field(default_factory=list)  # versions that no run made
+    #: Its versions: when each was made, and the last run that had it, if any.
+    versions: dict[_Edges, tuple[str, str | None]] = field(default_factory=dict)
 
 
 class FakeMarquez:
@@ -139,7 +142,7 @@ class FakeMarquez:
         )
         if "run" not in event:
             job.version = job.graph = edges
-            job.declared.append(edges)
+            job.versions.setdefault(edges, (job.created, None))
             return 201
         run = self._run(name, job, event, when)
         self._make_parent(event, name[0], when)
@@ -168,6 +171,14 @@ class FakeMarquez:
         }
         self.events = [e for e in self.events if (e.get("run") or {}).get("runId") not in old]
 
+    def remove(self, *run_ids: str, events: bool = True, rows: bool = True) -> None:
+        """Remove the events or the rows of runs, as someone with SQL may; versions stay."""
+        if events:
+            self.events = [e for e in self.events if e["run"]["runId"] not in run_ids]
+        for run_id in run_ids if rows else ():
+            run = self.runs.pop(run_id)
+            self.jobs[run.job].runs.remove(run)
+
     def _run(self, name: Name, job: _Job, event: Any, when: str) -> _Run:
         run_id, kind = event["run"]["runId"], event.get("eventType")
         run = self.runs.get(run_id)
@@ -192,6 +203,11 @@ class FakeMarquez:
         """Make the parent run that a run names, if it is not known yet."""
         told = (event["run"].get("facets") or {}).get("parent") or {}
         run_id = (told.get("run") or {}).get("runId")
+        above = told and self.jobs.get((namespace, told["job"]["name"]))
+        if above:
+            above.updated = _by_clock(when)
+        if told:
+            self.jobs[self.runs[event["run"]["runId"]].job].parent = told["job"]["name"]
         if run_id and run_id not in self.runs:
             name = (namespace, told["job"]["name"])
             made = {"run": {"runId": run_id}, "eventType": event.get("eventType")}
@@ -207,9 +223,12 @@ class FakeMarquez:
                 job.graph = job.graph.where(edges)
         elif ended:
             job.version = job.graph = named
-            job.declared = [edges for edges in job.declared if edges != named]
+            run.version = named
+            made, _ = job.versions.get(named, (run.updated, None))
+            job.versions[named] = (made, run.id)
         else:
             job.graph = job.graph.where(edges)
+            job.updated = _by_clock(run.updated)
 
     def _see(self, item: Any, when: str, *, has_run: bool, is_output: bool = False) -> Name:
         name = (item["namespace"], item["name"])
@@ -285,7 +304,7 @@ class FakeMarquez:
                 if rest == ["runs"]:
                     return 200, self._runs(job, query)
                 if rest == ["versions"]:
-                    versions = [(None, _version_row(job, edges)) for edges in job.declared]
+                    versions = [(None, self._version_row(job, one)) for one in job.versions]
                     return 200, {"versions": _page(versions, query), "totalCount": len(versions)}
                 return 200, _job_row((namespace, name), job)
         return _NOT_FOUND
@@ -311,10 +330,12 @@ class FakeMarquez:
     def _search(self, kind: str) -> Answer:
         if kind == "job" and self._is_poisoned():
             return _BROKEN
-        names = self._listed() if kind == "job" else self.datasets
+        names = [(name, self.jobs[name].updated) for name in self._listed()]
+        if kind == "dataset":
+            names = [(name, row["updatedAt"]) for name, row in self.datasets.items()]
         rows = [
-            {"type": kind.upper(), "namespace": namespace, "name": name}
-            for namespace, name in sorted(names)
+            {"type": kind.upper(), "namespace": name[0], "name": name[1], "updatedAt": updated}
+            for name, updated in sorted(names)
         ]
         return 200, {"results": rows, "totalCount": len(rows)}
 
@@ -333,6 +354,13 @@ class FakeMarquez:
         runs = sorted(job.runs, key=lambda run: (run.started or "", run.created), reverse=True)
         rows = [(run.id, _run_row(run)) for run in runs]
         return {"runs": _page(rows, query), "totalCount": len(rows)}
+
+    def _version_row(self, job: _Job, edges: _Edges) -> dict[str, Any]:
+        made, run_id = job.versions[edges]
+        run = self.runs.get(run_id or "")
+        ends = {"inputs": _names(edges.reads), "outputs": _names(edges.writes)}
+        row = {"version": _id(edges), "createdAt": made, "latestRun": run and _run_row(run)}
+        return row | ends
 
     def _lineage(self, node: str, depth: int) -> Answer:
         start = next((n for n in self._listed() if node == f"job:{n[0]}:{n[1]}"), None)
@@ -448,6 +476,11 @@ def _instant(text: str) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
+def _by_clock(when: str) -> str:
+    """Return the time of the server's own clock when it takes in an event of that time."""
+    return _instant((parse_time(when) + timedelta(seconds=1)).isoformat())
+
+
 def _dataset_id(name: Name) -> str:
     return f"dataset:{name[0]}:{name[1]}"
 
@@ -470,12 +503,12 @@ def _job_row(name: Name, job: _Job) -> dict[str, Any]:
         "outputs": _names(shown.writes),
         "facets": job.facets,
         "tags": [],
+        "parentJobName": job.parent,
     }
 
 
-def _version_row(job: _Job, edges: _Edges) -> dict[str, Any]:
-    ends = {"inputs": _names(edges.reads), "outputs": _names(edges.writes)}
-    return {"createdAt": job.created, "latestRun": None} | ends
+def _id(edges: _Edges) -> str:
+    return str((sorted(edges.reads), sorted(edges.writes)))
 
 
 def _dataset_row(name: Name, row: dict[str, Any]) -> dict[str, Any]:
@@ -500,4 +533,5 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "outputDatasetVersions": versions(run.writes),
         "facets": run.facets,
         "args": {},
+        "jobVersion": {"version": _id(run.version)} if run.version else None,
     }

@@ -167,6 +167,37 @@ class LineageBuilder:
         ends = (run.completed for run in runs if run.completed and not run.is_mark)
         return max(ends, default=None)
 
+    def is_part(self, job: JobRef) -> bool:
+        """Return whether other runs under the parent run of its last run count with that one."""
+        found = self._jobs[job.namespace, job.name]
+        groups = {run.parent or run_id for run_id, run in found.runs.items()}
+        may_be_several = found.is_action or not groups or len(groups) < len(found.runs)
+        return found.parent is not None and may_be_several
+
+    def add_parent(self, job: JobRef, parent: JobRef) -> None:
+        """Add the parent of a job of which no run names one."""
+        found = self._jobs[job.namespace, job.name]
+        if found.parent is None:
+            self._job({"namespace": parent.namespace, "name": parent.name})
+            found.parent = (_FIRST, (parent.namespace, parent.name))
+
+    def has_begun_above(self, job: JobRef) -> bool:
+        """Return whether the start of the parent run of the job's newest run is known."""
+        found = self._jobs[job.namespace, job.name]
+        newest = max(found.runs.values(), key=lambda run: run.last, default=None)
+        above = self._jobs.get(found.parent[1]) if found.parent else None
+        run = above.runs.get(newest.parent or "") if above and newest else None
+        return run is not None and run.started is not None
+
+    def last_events(self) -> dict[Name, tuple[datetime, bool]]:
+        """Return the time of each job's newest event, and whether it ended a run."""
+        found = {}
+        for name, job in self._jobs.items():
+            times = [(run.last, run.rank > 0) for run in job.runs.values()]
+            times += [(job.declared[0], True)] if job.declared else []
+            found[name] = max(times, default=(_FIRST, True))
+        return found
+
     def run_ids(self, job: JobRef) -> list[str]:
         """Return the ids of a job's runs, newest event last."""
         runs = self._jobs[job.namespace, job.name].runs

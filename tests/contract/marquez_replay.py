@@ -28,6 +28,7 @@ VERSIONS = ("0.50.0", "0.51.1")
 _API = "/api/v1"
 #: A refused event is kept as well, if it was understood.
 _KEPT = (201, 400)
+_LONG_AGO = "1970-01-01T00:00:00Z"
 
 Answer = tuple[int, dict[str, str], str]
 
@@ -93,8 +94,14 @@ class Replay:
         if path == f"{_API}/events/lineage":
             return self._events(query)
         found = self._recorded(path, query)
+        if found and path == f"{_API}/search" and found[0] == 200:
+            rows = json.loads(found[2])
+            rows["results"] = [row | self._updated(row) for row in rows["results"]]
+            return 200, {}, json.dumps(rows)
         if found is None and path == f"{_API}/search":
             return self._search(query["filter"])
+        if found is None and path.endswith("/versions"):
+            return self._versions(path)
         if found is None and (query == {"limit": "0"} or path == f"{_API}/namespaces/default"):
             return 404, {}, "{}"  # such counts, and this page, were not recorded
         if found is None:
@@ -121,6 +128,27 @@ class Replay:
         page = [as_shown(event) for event in page]
         return 200, {}, json.dumps({"events": page, "totalCount": len(window)})
 
+    def _versions(self, path: str) -> Answer:
+        """Return the versions that the runs of a job have, as far as these were recorded."""
+        query = {"limit": "100", "offset": "0"}
+        answer = self._recorded(path.replace("/versions", "/runs"), query)
+        rows: dict[str, Any] = {}
+        for run in json.loads(answer[2]).get("runs", ()) if answer else ():
+            ends = [
+                [version["datasetVersionId"] for version in run[f"{side}DatasetVersions"]]
+                for side in ("input", "output")
+            ]
+            if run.get("jobVersion"):
+                row = {"inputs": ends[0], "outputs": ends[1], "latestRun": run}
+                row |= {"version": run["jobVersion"]["version"], "createdAt": run["createdAt"]}
+                rows.setdefault(row["version"], row)
+        return 200, {}, json.dumps({"versions": list(rows.values()), "totalCount": len(rows)})
+
+    def _updated(self, row: Any) -> dict[str, str]:
+        """Return when a row was updated, unless by the clock of the day of the recording."""
+        is_by_clock = parse_time(row["updatedAt"]) > max(map(_when, self.posted))
+        return {"updatedAt": _LONG_AGO if is_by_clock else row["updatedAt"]}
+
     def _search(self, kind: str) -> Answer:
         rows: list[Any] = []
         for one in self.document["exchanges"]:
@@ -130,7 +158,7 @@ class Replay:
                     return 500, {}, "{}"
                 answer = self._recorded(one["path"], one["query"])
                 listed_rows = json.loads(answer[2]).get(f"{kind}s", []) if answer else []
-                rows += [row | {"type": kind.upper()} for row in listed_rows]
+                rows += [row | {"type": kind.upper()} | self._updated(row) for row in listed_rows]
         return 200, {}, json.dumps({"results": rows, "totalCount": len(rows)})
 
 

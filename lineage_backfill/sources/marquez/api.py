@@ -197,6 +197,13 @@ def _in_order(value: Any) -> Any:
     return value
 
 
+def listing(names: Iterable[str]) -> str:
+    """Return the first names as text, with how many more there are."""
+    shown = list(names)
+    more = len(shown) - _SHOWN
+    return ", ".join(shown[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def segment(text: str) -> str:
     """Return the text as one segment of a path; raises LineageError if it cannot be one."""
     try:

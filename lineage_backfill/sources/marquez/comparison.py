@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from lineage_backfill.errors import HTTPStatusError, ServiceUnreachableError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
-from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of
+from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of, listing
 
 #: Limits of the comparison: it is a check on which the plan does not depend. With 10,000 jobs a
 #: server needs seconds for one of these requests.
@@ -20,7 +20,6 @@ _REQUESTS = 64
 _SECONDS = 1.0
 #: If a dataset has more jobs than this, the server needs seconds for one of their graphs.
 _HUB = 50
-_SHOWN = 8
 
 
 def compare(
@@ -45,15 +44,15 @@ def compare(
         if fewer and not more and node.ref in unfinished:
             lacking.append(str(node.ref))
         elif more or (fewer and not is_united(node.ref)):
-            said = [f"shows also {_listed(more)}"] if more else []
-            said += [f"lacks {_listed(fewer)}"] if fewer else []
+            said = [f"shows also {listing(more)}"] if more else []
+            said += [f"lacks {listing(fewer)}"] if fewer else []
             differing.append(f"{node.ref} {' and '.join(said)}")
     for what, jobs in (
         ("lacks edges, since a run has started or failed, of", lacking),
         ("differs from the events, which are followed:", differing),
     ):
         if jobs:
-            api.warnings.append(f"Marquez's own graph {what} {_listed(jobs)}")
+            api.warnings.append(f"Marquez's own graph {what} {listing(jobs)}")
     if compared < len(stored):
         api.warnings.append(
             f"Marquez's own graph was compared for {compared} of {len(stored)} jobs"
@@ -122,8 +121,3 @@ def _is_beside_hub(lineage: LineageSnapshot, job: JobRef) -> bool:
         len(lineage.readers.get(ref, ())) + len(lineage.writers.get(ref, ())) > _HUB
         for ref in (*node.reads, *node.writes)
     )
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

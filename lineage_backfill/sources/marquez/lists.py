@@ -25,6 +25,8 @@ class Lists:
     def __init__(self, api: Api, *, is_early: bool = False) -> None:
         self._api = api
         self.has_holes = False
+        #: The time of the event of each job that arrived last.
+        self.updated: dict[Name, str] = {}
         self.namespaces = self._list_namespaces()
         with ThreadPoolExecutor(1) as pool:  # a large server takes a second to count its jobs
             jobs = pool.submit(self._listed, "job")
@@ -64,6 +66,8 @@ class Lists:
                 return set()
             self.has_holes = True
             rows = list(self._api.readable_rows("jobs", "jobs"))
+        if kind == "job":
+            self.updated = {(row["namespace"], row["name"]): row["updatedAt"] for row in rows}
         return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
 
     def _jobs_counted(self) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lineage_backfill.sources.marquez.api import (
     edges_of,
     job_path,
     listed,
+    listing,
     segment,
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
@@ -33,6 +35,11 @@ _FROM_FACETS = frozenset({"nominal_start_time", "nominal_end_time", "run_id", "n
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: Most names of one job: parents may have parents, even in a cycle.
 _MAX_NAMES = 100
+#: Most jobs with events whose versions are read as well, a few milliseconds each.
+_MAX_CHECKED = 100
+#: How much earlier than its row a job's newest event may be: the server rounds times, and uses its
+#: own clock if that event ends no run.
+_ROUNDING, _TRANSIT = timedelta(milliseconds=1), timedelta(minutes=1)
 
 
 class MarquezMetadata:
@@ -68,6 +75,9 @@ class MarquezMetadata:
         #: The parent runs that runs name, each with the creation of that run.
         self._children: set[tuple[str, str]] = set()
         self._lists = lists or Lists(api)
+        #: The latest time that events of it, or its children, may have given each job's row.
+        self._last: dict[Name, datetime] = {}
+        self._version_rows: dict[Name, list[Any]] = {}
 
     def read(self) -> None:
         """Read jobs without events, and find jobs with events that were renamed or deleted."""
@@ -76,6 +86,7 @@ class MarquezMetadata:
             self._lists.list_again("job")
         listed = self._lists.names["job"]
         covered: set[Name] = set()
+        found: list[tuple[Name, Name]] = []
         for name, names in all_names.items():
             covered |= names
             for parent in self._parents[name]:
@@ -87,7 +98,9 @@ class MarquezMetadata:
                 continue
             if len(stored) == 1:
                 self.stored[stored[0]] = name
-            self._complete(name, stored[0])
+            found.append((name, stored[0]))
+        self._note_last_events()
+        self._check_parts([one for one in found if not self._complete(*one)])
         self._walk(sorted(listed - covered))
         for key, start in self._unsure:
             if key not in self._children:
@@ -155,22 +168,50 @@ class MarquezMetadata:
         self._builder.drop_job(job)
         self._api.warnings.append(f"{job} was deleted in Marquez; its events are left out")
 
-    def _complete(self, name: Name, stored: Name) -> None:
+    def _note_last_events(self) -> None:
+        """Note up to which time events may have updated each job's row in Marquez.
+
+        An event also updates the row of the parent that it names.
+        """
+        last = {
+            name: when + (_ROUNDING if is_end else _TRANSIT)
+            for name, (when, is_end) in self._builder.last_events().items()
+        }
+        self._last = dict(last)
+        for name in self._parents.keys() & last.keys():
+            for parent in last.keys() & {(name[0], one[1]) for one in self._parents[name]}:
+                self._last[parent] = max(self._last[parent], last[name] + _TRANSIT)
+
+    def _is_behind(self, name: Name, stored: Name) -> bool:
+        """Return whether an event of a job was removed that came after all that are left."""
+        updated, last = self._lists.updated.get(stored), self._last.get(name)
+        return updated is not None and last is not None and last < parse_time(updated)
+
+    def _complete(self, name: Name, stored: Name) -> bool:
         """Read what a job's events no longer say: the datasets of its last completed run.
 
         Marquez deletes old runs with all their events; a run that continues may lose its START.
+        Returns whether the events may lack something.
         """
         ref = JobRef(*name)
-        silent = self._builder.is_silent(ref)
-        if not silent and (not self._builder.is_open(ref) or self._is_whole(stored[0])):
-            return
+        silent, is_behind = self._builder.is_silent(ref), self._is_behind(name, stored)
+        is_told = not self._builder.is_open(ref) or self._is_whole(stored[0])
+        if is_told and not (silent or is_behind):
+            return False
         item = {"namespace": name[0], "name": name[1]}
         try:
-            told, failed = self._fold_runs(stored, item, newest=True)
+            told, failed = self._fold_runs(stored, item, newest=not is_behind)
+            if is_behind:
+                self._restore(stored, ref)
             if told or not silent:
-                return
+                return True
             page = self._api.get(job_path(stored))
         except HTTPStatusError as error:
+            if is_told and not silent:
+                self._api.warnings.append(
+                    f"{ref}: Marquez had later events of it, and its pages cannot be read: {error}"
+                )
+                return True
             raise LineageError(
                 f"{ref}: its events do not say what it reads and writes,"
                 f" and its page cannot be read: {error}",
@@ -180,8 +221,74 @@ class MarquezMetadata:
         # As old as the job itself, so that runs in the history count as later.
         declared = {side: listed(page, side) for side in ("inputs", "outputs")}
         if self._history.ignore and failed.issuperset(set[Name]().union(*ends_of(page))):
-            return  # the page shows datasets of a run that is left out
+            return True  # the page shows datasets of a run that is left out
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
+        return True
+
+    def _check_parts(self, names: list[tuple[Name, Name]]) -> None:
+        """Find removed runs that ran under the same parent run as the last one of a job.
+
+        What is left of them are the versions of the job: one for each set of datasets.
+        """
+        parts = [(JobRef(*name), stored) for name, stored in names]
+        parts = [one for one in parts if self._builder.is_part(one[0])]
+        cut = []
+        for ref, stored in parts[:_MAX_CHECKED]:
+            if not (self._builder.has_begun_above(ref) or self._is_whole(stored[0])):
+                cut.append(str(ref))
+            known = {*self._builder.run_ids(ref), *self._history.ignore}
+            runs = [row["latestRun"] for row in self._versions(stored)]
+            if any(run and run["id"] not in known for run in runs):
+                self._fold_runs(stored, {"namespace": ref.namespace, "name": ref.name})
+            self._restore(stored, ref)
+        if cut:
+            self._api.warnings.append(
+                "other runs under the same parent run may have been removed from Marquez, with"
+                f" their edges, as the start of that run was: {listing(cut)}"
+            )
+        if len(parts) > _MAX_CHECKED:
+            self._api.warnings.append(
+                f"of {len(parts)} jobs with several runs under one parent run,"
+                f" {_MAX_CHECKED} were checked for runs that were removed from Marquez"
+            )
+
+    def _restore(self, stored: Name, ref: JobRef, page: Any = None) -> bool:
+        """Fold in the datasets of removed runs that may have been part of the last run, or later.
+
+        They are added to those of the last run, as they may be of a failed one. Returns whether
+        there are any.
+        """
+        left = [row for row in self._versions(stored) if row["latestRun"] is None]
+        rows = [ends_of(row) for row in left]
+        if left and not self._builder.is_part(ref):
+            page = page or self._api.get(job_path(stored))
+            # A version that a job event made is as old as the job.
+            made = [row for row in left if row["createdAt"] != page["createdAt"]]
+            rows = [ends for ends in map(ends_of, made) if ends == ends_of(page)]
+        reads, writes = self._builder.named_by(ref)
+        more = {one for row in rows for one in (*(row[0] - reads), *(row[1] - writes))}
+        if not more:
+            return False
+        last, _ = self._builder.last_events()[ref.namespace, ref.name]
+        self._known(as_items(more))
+        sides = {
+            "inputs": as_items(reads.union(*(row[0] for row in rows))),
+            "outputs": as_items(writes.union(*(row[1] for row in rows))),
+        }
+        item = {"namespace": ref.namespace, "name": ref.name}
+        self._builder.add({"eventTime": (last + LATER).isoformat(), "job": item} | sides)
+        self._api.warnings.append(
+            f"{ref}: Marquez has removed runs that named {listing(map(':'.join, sorted(more)))};"
+            " they count as part of its last run"
+        )
+        return True
+
+    def _versions(self, stored: Name) -> list[Any]:
+        """Return the versions of a job, one for each set of datasets that runs of it had."""
+        if stored not in self._version_rows:
+            rows = self._api.pages(f"{job_path(stored)}/versions", "versions")
+            self._version_rows[stored] = list(rows)
+        return self._version_rows[stored]
 
     def _is_whole(self, namespace: str) -> bool:
         """Return whether the first event of a namespace still exists: then all of its events do.
@@ -253,7 +360,11 @@ class MarquezMetadata:
             when = page["updatedAt" if self._builder.completed_at(ref) else "createdAt"]
             sides = {"inputs": self._known(inputs), "outputs": self._known(outputs)}
             self._builder.add({"eventTime": when, "job": item} | sides)
-        for other in list(declared(self._api, self._builder, name, ref, page)) if told else ():
+        if parent := page.get("parentJobName"):
+            self._builder.add_parent(ref, JobRef(name[0], parent))
+        is_restored = self._restore(name, ref, page)
+        named = told and not is_restored
+        for other in list(declared(self._api, self._builder, name, ref, page)) if named else ():
             self._known([*other["inputs"], *other["outputs"]])
             self._builder.add(other)
         return around
@@ -273,15 +384,19 @@ class MarquezMetadata:
         skipped, if it has no parent run.
         """
         told, failed = False, set[Name]()
+        versions = {row["version"]: ends_of(row) for row in self._versions(name)}
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
             state = _STATES.get(run["state"], "RUNNING")
             ignored = run["id"] in self._history.ignore
             facets = _run_facets(run)
+            # Datasets whose versions were removed are left in the version of the job alone.
+            version = (run.get("jobVersion") or {}).get("version")
+            ends = versions.get(version, (set(), set())) if state == "COMPLETE" else (set(), set())
             event = {
                 "run": {"runId": run["id"], "facets": facets},
                 "job": item,
-                "inputs": self._known(map(_version, listed(run, "inputDatasetVersions"))),
-                "outputs": self._known(map(_version, listed(run, "outputDatasetVersions"))),
+                "inputs": self._known([*as_items(ends[0]), *_named(run, "inputDatasetVersions")]),
+                "outputs": self._known([*as_items(ends[1]), *_named(run, "outputDatasetVersions")]),
             }
             sides = (*event["inputs"], *event["outputs"])
             if ignored or state in ("FAIL", "ABORT"):
@@ -401,10 +516,11 @@ def _is_bare(run: Any) -> bool:
     )
 
 
-def _version(item: Any) -> dict[str, Any]:
-    """Return a dataset version of a run as an event names a dataset."""
-    ref = item["datasetVersionId"]
-    return {"namespace": ref["namespace"], "name": ref["name"], "facets": item.get("facets")}
+def _named(run: Any, side: str) -> Iterator[dict[str, Any]]:
+    """Yield the dataset versions of a run as an event names datasets."""
+    for item in listed(run, side):
+        ref = item["datasetVersionId"]
+        yield {"namespace": ref["namespace"], "name": ref["name"], "facets": item.get("facets")}
 
 
 def _run_facets(run: Any) -> dict[str, Any]:

@@ -71,15 +71,15 @@ def declared(
 ) -> Iterator[Any]:
     """Yield the declarations of a job as job events, if its page names other datasets.
 
-    These are its versions without a run. Marquez dates them to the creation of the job; the one on
-    its page is later than all runs that have ended.
+    These are its versions without a run that Marquez dates to the creation of the job (others had a
+    run that was removed); the one on its page is later than all runs that have ended.
     """
     shown = ends_of(page)
     if shown == builder.named_by(ref):
         return
     ended = builder.completed_at(ref)
     for row in api.pages(f"{job_path(stored)}/versions", "versions"):
-        if row.get("latestRun") is None:
+        if row.get("latestRun") is None and row["createdAt"] == page["createdAt"]:
             reads, writes = named = ends_of(row)
             last = ended if named == shown else None
             yield {

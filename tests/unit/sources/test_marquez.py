@@ -323,6 +323,86 @@ def test_actions_whose_events_are_gone_are_asked_for_with_all_that_ran_beside_th
     assert [ref.name for ref in reads] == ["in1", "in3", "in4"]
 
 
+#: What was removed of some runs: their events, their rows, or both.
+REMOVED = [{"rows": False}, {"events": False}, {}]
+ACTIONS = [appended(n, p) for n, p in ((1, "p1"), (2, "p1"), (3, "p2"), (4, "p2"))]
+
+
+@pytest.mark.parametrize("view", ["graph", "both"])
+@pytest.mark.parametrize("what", REMOVED)
+@pytest.mark.parametrize("runs", [["p2-3"], ["p2-4"], ["p2-3", "p2-4"]])
+def test_actions_removed_from_a_run_of_an_application_keep_their_edges(
+    view: View, what: dict[str, bool], runs: list[str]
+) -> None:
+    server = FakeMarquez([event(0), *ACTIONS])
+    server.remove(*runs, **what)
+    snapshot = read(server, view=view)
+    job = snapshot.jobs[JobRef("n", "app.append")]
+    assert {"in3", "in4"} <= {ref.name for ref in job.reads}
+    assert job.parent == JobRef("n", "app")
+    said = [one for one in snapshot.warnings if "has removed runs that named n:in" in one]
+    assert len(said) == (not what or (view == "graph" and what == {"events": False}))
+
+
+@pytest.mark.parametrize("view", ["graph", "both"])
+def test_actions_of_which_no_run_is_left_keep_their_edges_and_their_parent(view: View) -> None:
+    server = FakeMarquez([event(0), *ACTIONS])
+    server.remove(*(one["run"]["runId"] for one in ACTIONS))
+    job = read(server, view=view).jobs[JobRef("n", "app.append")]
+    assert [ref.name for ref in job.reads] == ["in1", "in2", "in3", "in4"]
+    assert job.parent == JobRef("n", "app")
+
+
+@pytest.mark.parametrize("view", ["graph", "both"])
+@pytest.mark.parametrize("what", REMOVED)
+def test_the_last_run_of_a_job_keeps_its_edges_when_it_is_removed(
+    view: View, what: dict[str, bool]
+) -> None:
+    job = {"namespace": "n", "name": "j"}
+    server = FakeMarquez([event(1, job=job), event(2, job=job), event(0)])
+    server.remove("r2", **what)
+    snapshot = read(server, view=view)
+    writes = [ref.name for ref in snapshot.jobs[JobRef("n", "j")].writes]
+    # The last one may have failed: those of the run before it count as well.
+    is_unsure = not what or (view == "graph" and what == {"events": False})
+    assert writes == (["d1", "d2"] if is_unsure else ["d2"])
+    assert is_unsure == any("named n:d2; they count" in said for said in snapshot.warnings)
+
+
+def test_the_versions_of_jobs_hold_datasets_whose_own_versions_were_removed() -> None:
+    server = FakeMarquez([event(1, **WHOLE), *ACTIONS])
+    for run in server.runs.values():
+        run.reads.clear()
+    snapshot = read(server, view="graph")
+    assert ends(snapshot, "j1") == ["a", "b"]
+    assert ends(snapshot, "app.append") == ["in3", "in4", "t"]
+
+
+def test_actions_may_have_been_removed_with_the_start_of_their_application() -> None:
+    begin = own("app", "p2", "START", 1)
+    kind = {"jobType": {"integration": "SPARK", "jobType": "SQL_JOB"}}
+    actions = [{**one, "job": {**one["job"], "facets": kind}} for one in ACTIONS[2:]]
+    server = FakeMarquez([event(0), begin, *actions, own("app", "p2", "COMPLETE", 9)])
+    assert read(server).warnings == ()
+    server.purge("2024-01-01T00:00:04Z")
+    server.remove("p2-3", events=False)
+    job = server.jobs["n", "app.append"]
+    job.versions = {one: what for one, what in job.versions.items() if what[1] == "p2-4"}
+    (said,) = [one for one in read(server).warnings if "same parent run" in one]
+    assert said.endswith("as the start of that run was: n:app.append")
+
+
+def test_many_jobs_with_parts_are_checked_in_part() -> None:
+    def action(number: int) -> dict[str, Any]:
+        kind = {"jobType": {"integration": "SPARK", "jobType": "SQL_JOB"}}
+        told: dict[str, Any] = below("app", "p", number, second=number % 60)
+        return told | {"job": {"namespace": "n", "name": f"app.j{number:03}", "facets": kind}}
+
+    server = FakeMarquez(map(action, range(103)))
+    (said,) = [one for one in read(server).warnings if "were checked" in one]
+    assert said.startswith("of 103 jobs with several runs under one parent run, 100 were checked")
+
+
 @pytest.mark.parametrize("view", ["events", "graph", "both"])
 def test_runs_that_are_to_be_ignored_are_left_out_of_every_view(view: View, tmp_path: Path) -> None:
     def bad(number: int, second: int, job: str, **more: Any) -> dict[str, Any]:
