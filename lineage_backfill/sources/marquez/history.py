@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import sys
 from array import array
 from collections import Counter, deque
@@ -65,6 +66,9 @@ _COMPARED = 8_000
 #: The number of parts in which windows are counted.
 _COUNTED = 16
 
+#: The namespaces of datasets that Marquez takes.
+_ALLOWED = re.compile(r"[a-zA-Z0-9:;=/_.@+-]{1,1024}")
+
 #: The resolution of times in requests.
 _MOMENT = timedelta(milliseconds=1)
 
@@ -111,6 +115,9 @@ class EventHistory:
         self.parents: dict[Name, set[Name]] = {}
         #: Datasets as Spark's own listener names those that runs have reported.
         self.heard: set[Name] = set()
+        #: After a survey: runs that sent events, and jobs with events that Marquez has refused.
+        self.reporting: set[str | None] = set()
+        self.refused: set[Name] = set()
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
         self._tail = (
@@ -159,6 +166,19 @@ class EventHistory:
             except OSError as error:
                 why = reason(error)
                 api.warnings.append(f"{cache}: the events cannot be kept for next time: {why}")
+        return history
+
+    @classmethod
+    def survey(cls, api: Api, ignore: frozenset[str]) -> EventHistory:
+        """Return a history without events, with what only the events show of the catalogue."""
+        history = cls(ignore)
+        try:
+            for _, events, _ in _pages(api, _FIRST, _LAST):
+                history.reporting.update(map(run_id, events))
+                bad = [one for one in events if _is_refused(one) and run_id(one) not in ignore]
+                history.refused.update((e["job"]["namespace"], e["job"]["name"]) for e in bad)
+        except LineageError as error:
+            api.warnings.append(f"events that Marquez has refused cannot be found: {error}")
         return history
 
     @property
@@ -503,6 +523,13 @@ def events_at(api: Api, when: str) -> Iterator[Any]:
 def newest_events(api: Api, most: int) -> list[Any]:
     """Return at most this many of the newest events."""
     return api.rows(_ask(api, _FIRST, _LAST, limit=most, order="desc"), "events")
+
+
+def _is_refused(event: Any) -> bool:
+    job, named = event["job"], [*(event.get("inputs") or ()), *(event.get("outputs") or ())]
+    if not (job["namespace"] and job["name"]):
+        return True
+    return not all(item["name"] and _ALLOWED.fullmatch(item["namespace"]) for item in named)
 
 
 def namespaces_of(event: Any) -> set[str]:

@@ -103,7 +103,7 @@ class MarquezMetadata:
         self._check_parts([one for one in found if not self._complete(*one)])
         self._walk(sorted(listed - covered))
         for key, start in self._unsure:
-            if key not in self._children:
+            if key not in self._children or key[0] in self._history.reporting:
                 self._builder.add(start)
         self._builder.unite_parents()
         self._list_datasets()
@@ -506,8 +506,8 @@ class MarquezMetadata:
 def _is_bare(run: Any) -> bool:
     """Return whether a run has no more than Marquez makes of a parent run that a child names.
 
-    Such a run never ends there. A run with one START of its own may look the same, but was hardly
-    created in the same millisecond as a child.
+    Such a run never ends there. A run with one START of its own may look the same: it sent an
+    event, or was not created in the same millisecond as a child.
     """
     return (
         run["state"] == "RUNNING"

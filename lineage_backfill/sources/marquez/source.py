@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.sources.marquez.api import Api
+from lineage_backfill.sources.marquez.api import Api, listing
 from lineage_backfill.sources.marquez.comparison import compare
 from lineage_backfill.sources.marquez.history import EventHistory, newest_events
 from lineage_backfill.sources.marquez.lists import Lists
@@ -95,6 +95,12 @@ class MarquezSource:
                 said = f"{self._address}: what its catalogue shows is {error}"
                 raise LineageError(said, hint="Delete it in Marquez.") from error
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
+            if history.refused:
+                jobs = listing(map(":".join, sorted(history.refused)))
+                api.warnings.append(
+                    f"Marquez has refused events of {jobs}: it does not allow a name in them,"
+                    " and the graph view lacks what they say"
+                )
             if self._view == "events":
                 api.warnings.append(
                     f"the event history omits {unshown} events of jobs and datasets, which have no"
@@ -112,7 +118,7 @@ class MarquezSource:
     def _read_history(self, api: Api, born: str) -> tuple[EventHistory, Lists | None]:
         """Return the events, and the lists of names if they were read meanwhile."""
         if self._view == "graph":
-            return EventHistory(self._ignore), None
+            return EventHistory.survey(api, self._ignore), None
         if self._view == "events":
             return EventHistory.read(api, self._cache, self._ignore, born), None
         with ThreadPoolExecutor(1) as pool:

@@ -205,6 +205,35 @@ def test_a_deleted_job_is_left_out_and_a_refused_one_kept() -> None:
     assert "n:j3 is unknown to Marquez, which refused its events; kept" in snapshot.warnings
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"inputs": [{"namespace": "bad|one", "name": "a"}]},
+        {"outputs": [{"namespace": "", "name": "a"}]},
+        {"outputs": [{"namespace": "n" * 1025, "name": "a"}]},
+        {"inputs": [dataset("")]},
+        {"job": {"namespace": "", "name": "j1"}},
+    ],
+)
+def test_the_graph_view_reports_jobs_with_events_that_the_server_has_refused(
+    what: dict[str, Any],
+) -> None:
+    server = FakeMarquez([event(0), event(1)])
+    assert read(server, view="graph").warnings == ()
+    server.events.append(event(2, **({"job": {"namespace": "n", "name": "j1"}} | what)))
+    (said,) = read(server, view="graph").warnings
+    assert said.startswith("Marquez has refused events of")
+    assert ":j1: it does not allow a name" in said
+    assert read(server, view="graph", ignore=["r2"]).warnings == ()
+
+
+def test_a_graph_view_without_its_events_says_so() -> None:
+    server = FakeMarquez([event(0)])
+    server.before_answer = lambda path, _: (500, {}) if path == "events/lineage" else None
+    (said,) = read(server, view="graph").warnings
+    assert said.startswith("events that Marquez has refused cannot be found: ")
+
+
 BARE = event(2, job={"namespace": "n", "name": "j1"}, eventType="START", outputs=[])
 #: What was posted, and what is then said of the two views.
 VIEWS: dict[str, tuple[list[Any], list[str]]] = {
@@ -471,10 +500,11 @@ def test_a_parent_run_that_only_its_children_name_has_not_started(view: View) ->
 
 
 @pytest.mark.parametrize("view", ["events", "graph", "both"])
-def test_a_parent_run_that_goes_on_is_no_whole_one(view: View) -> None:
+@pytest.mark.parametrize("start", [4, 5])
+def test_a_parent_run_that_goes_on_is_no_whole_one(view: View, start: int) -> None:
     events = [
         *(own("w", "p1", "START", 1), below("w", "p1", 2), own("w", "p1", "COMPLETE", 3)),
-        *(own("w", "p2", "START", 4), below("w", "p2", 5), below("w", "p2", 6)),
+        *(own("w", "p2", "START", start), below("w", "p2", 5), below("w", "p2", 6)),
     ]
     assert ends(read(FakeMarquez(events), view=view), "j")[:3] == ["in2", "in5", "in6"]
 
