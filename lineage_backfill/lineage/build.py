@@ -170,9 +170,10 @@ class LineageBuilder:
     def is_part(self, job: JobRef) -> bool:
         """Return whether other runs under the parent run of its last run count with that one."""
         found = self._jobs[job.namespace, job.name]
+        if found.parent is None:
+            return False
         groups = {run.parent or run_id for run_id, run in found.runs.items()}
-        may_be_several = found.is_action or not groups or len(groups) < len(found.runs)
-        return found.parent is not None and may_be_several
+        return found.is_action or not groups or len(groups) < len(found.runs)
 
     def add_parent(self, job: JobRef, parent: JobRef) -> None:
         """Add the parent of a job of which no run names one."""

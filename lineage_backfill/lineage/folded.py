@@ -244,6 +244,8 @@ class Job:
 
     def last_completed(self, jobs: Mapping[Name, Job]) -> list[Run]:
         """Return the completed runs that count as the last one; none if a job event came later."""
+        if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
+            return [run for run in self.runs.values() if run.completed and self._counts(run)]
         return [run for run in self._together(jobs)[2] if run.completed]
 
     def _together(

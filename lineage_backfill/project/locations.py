@@ -28,6 +28,7 @@ _FAMILIES: Final = {
 _LOCAL: Final = ("file", "dbfs")
 _NAME_NODE: Final = ":8020"
 _STORAGE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
+_ROOT: Final = re.compile(r"[^/]+://[^/]*")
 _FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
 #: What Spark and Hadoop, Hive and Arrow call the files of a table, and a glob for them.
 _PART_FILE: Final = re.compile(r"part-(?:[mr]-)?(?:\d{5}|\d+\.).*|\d{6}_\d.*|.*\*.*", re.ASCII)
@@ -109,11 +110,17 @@ def without_file(form: str) -> str:
 def without_partition(form: str) -> str:
     """Return a form of `storage` without a part file and the folders of a partition at its end.
 
+    A name at the root is not a partition, as the root is not a table.
+
     >>> without_partition("s3://lake/orders/dt=2024-01-01/hour=3")
     's3://lake/orders'
+    >>> without_partition("s3://lake/x?q=1")
+    's3://lake/x?q=1'
     """
     form = without_file(form)
     while (cut := form.rpartition("/"))[0] and _FOLDER.fullmatch(cut[2]):
+        if _ROOT.fullmatch(cut[0]):
+            break
         form = cut[0]
     return form
 

@@ -115,6 +115,8 @@ class MarquezMetadata:
 
     def _stored_names(self, name: Name) -> set[Name]:
         """Return the names under which Marquez may store a job: prefixed with its parents."""
+        if not self._parents[name]:  # as most jobs
+            return {as_stored(name)}
         names = {name[1]}
         todo = [(parent, name[1]) for parent in self._parents[name]]
         seen = set(todo)
@@ -316,10 +318,11 @@ class MarquezMetadata:
                 f"{namespace}:{name} is unknown to Marquez, perhaps deleted;"
                 " the edges of its jobs are kept"
             )
-        for namespace, name in sorted(self.datasets):
+        for namespace, name in sorted(self.datasets - known):
             self._builder.add_dataset(namespace, name)
-            if not self._history.oldest and (namespace, name) not in self._datasets_asked:
-                self._read_dataset((namespace, name))  # no events name it
+        if not self._history.oldest:
+            for unasked in sorted(self.datasets - self._datasets_asked):
+                self._read_dataset(unasked)  # no events name it
 
     def _walk(self, names: list[Name]) -> None:
         """Read jobs without events, and the jobs around them, until none is new."""

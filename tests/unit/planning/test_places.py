@@ -218,6 +218,9 @@ def test_undeclared_names_of_one_place_are_one_dataset(
         (("hive://m:9083", "sales.orders"), ("hive://other:9083", "sales.orders")),
         (("hive://m:9083", "sales.orders"), ("hive://m:9083", "main.sales.orders")),
         (("postgres://h:5432", "db.sales.orders"), ("postgres://h:5432", "db.Sales.orders")),
+        (("s3://lake", "x?q=1"), ("s3://lake", "y?q=2")),
+        (("s3://lake", "eu=1"), ("s3a://lake", "/us=2")),
+        (("file", "/dt=1"), ("file", "/hour=2")),
         # A family: its pattern is to be declared.
         (("file", "/lake/orders/dt=2024-01-01"), ("file", "/lake/orders/dt=2023-12-31")),
     ],
