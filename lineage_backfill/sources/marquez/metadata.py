@@ -202,7 +202,7 @@ class MarquezMetadata:
             return False
         item = {"namespace": name[0], "name": name[1]}
         try:
-            told, failed = self._fold_runs(stored, item, newest=not is_behind)
+            told, failed = self._fold_runs(stored, item, newest=not is_behind, is_known=True)
             if is_behind:
                 self._restore(stored, ref)
             if told or not silent:
@@ -241,7 +241,8 @@ class MarquezMetadata:
             known = {*self._builder.run_ids(ref), *self._history.ignore}
             runs = [row["latestRun"] for row in self._versions(stored)]
             if any(run and run["id"] not in known for run in runs):
-                self._fold_runs(stored, {"namespace": ref.namespace, "name": ref.name})
+                item = {"namespace": ref.namespace, "name": ref.name}
+                self._fold_runs(stored, item, is_known=True)
             self._restore(stored, ref)
         if cut:
             self._api.warnings.append(
@@ -378,13 +379,13 @@ class MarquezMetadata:
             raise LineageError(f"{JobRef(*name)}: its page differs each time", hint=AGAIN)
 
     def _fold_runs(
-        self, name: Name, item: dict[str, Any], *, newest: bool = False
+        self, name: Name, item: dict[str, Any], *, newest: bool = False, is_known: bool = False
     ) -> tuple[bool, set[Name]]:
         """Fold in a job's runs as events.
 
         Returns whether a completed run names its datasets, and the datasets of runs that failed or
         are left out. With `newest`, runs before the last one that started and completed are
-        skipped, if it has no parent run.
+        skipped, if it has no parent run. `is_known`: the job has events.
         """
         told, failed = False, set[Name]()
         versions = {row["version"]: ends_of(row) for row in self._versions(name)}
@@ -411,7 +412,7 @@ class MarquezMetadata:
             if parent_run:
                 self._children.add((parent_run, run["createdAt"]))
             # The runs of a job with events are known from these.
-            self._fold_run(run, event, state, is_known=newest)
+            self._fold_run(run, event, state, is_known=is_known)
             # The newest start comes first, runs that never started come last. Other runs under the
             # same parent run, which count together, may be anywhere after it.
             if newest and state == "COMPLETE" and run.get("startedAt") and parent_run is None:
