@@ -65,7 +65,7 @@ class DeltaLog:
         commits, checkpoints = self._list()
         newest = max((*commits, *checkpoints), default=None)
         if newest is None and self.root.exists() and not self._is_empty():
-            raise _missing(
+            raise TableError.missing(
                 f"{self.location} holds files and is not a Delta table",
                 hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
             )
@@ -283,7 +283,7 @@ class DeltaLog:
             raise self._gone(version) from error
 
     def _dropped(self) -> TableError:
-        return _missing(
+        return TableError.missing(
             f"there is no Delta table at {self.location}",
             hint="It was dropped, or its `location` is wrong.",
         )
@@ -339,12 +339,6 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
     if flaw:
         raise _damaged(path, flaw)
     return actions
-
-
-def _missing(message: str, *, hint: str) -> TableError:
-    error = TableError(message, hint=hint)
-    error.is_missing = True
-    return error
 
 
 def _damaged(path: Place, flaw: str) -> TableError:

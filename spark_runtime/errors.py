@@ -56,6 +56,13 @@ class TableError(RuntimeFailure):
 
     is_missing = False  # whether there is no table
 
+    @classmethod
+    def missing(cls, message: str, *, hint: str) -> TableError:
+        """Return the error for a table that is not there."""
+        error = cls(message, hint=hint)
+        error.is_missing = True
+        return error
+
 
 class PartitionValueError(RuntimeFailure):
     """A partition value that does not fit the type of its column."""

@@ -38,6 +38,7 @@ from typing import Any
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import (
+    RuntimeFailure,
     StaleAttemptError,
     TableError,
     UndoRefusedError,
@@ -215,8 +216,11 @@ class ParquetLog:
         }
 
     def commits(self, after: int, until: int) -> Iterator[Commit]:
-        """Yield the commits in (after, until], oldest first."""
-        for record in self._load():
+        """Yield the commits in (after, until], oldest first; raises TableError if they are gone."""
+        records = self._load()
+        if until > (records[-1].version if records else 0):
+            raise self._missing()
+        for record in records:
             if after < record.version <= until:
                 yield record.commit()
 
@@ -334,11 +338,8 @@ class ParquetLog:
         files came or went after the table was listed. The table is as it was wherever it raises.
         """
         with self.exclusively():
-            if not staging.parent.exists():
-                raise WriteConflictError(
-                    f"{self.location} was dropped while rows were computed for it",
-                    hint="Retry the run if the table is to be there.",
-                )
+            if not staging.exists() or not self._load():
+                raise self._missing()
             now = self._now()
             token = transaction.metadata["token"]
             if token in now.state.tokens:
@@ -433,6 +434,7 @@ class ParquetLog:
         swaps: dict[str, tuple[int, int]] = {}
         left = {}
         shutil.rmtree(new, ignore_errors=True)  # of one that died before it had a journal
+        is_begun = False
         try:
             for values, paths in sources.items():
                 for path, folders in paths.items():
@@ -444,16 +446,19 @@ class ParquetLog:
                 held = {path: stamps for path in paths if (stamps := _stamps(new / path))}
                 left[values] = replace(record.left[values], folders=held)
             write_atomically(journal, replace(record, swaps=swaps, left=left).to_json())
+            is_begun = True
             for path in swaps:
                 exchange(new / path, self.root / path)
             for path in swaps:
                 self._refuse_unseen(path, new / path, seen.get(path, {}))
             journal.rename(self._file(record.version))
-        except FileNotFoundError as error:
+        except BaseException as error:
+            is_known = journal.exists() or self._file(record.version).exists()
+            if is_begun and not is_known:
+                raise self._torn(swaps) from error
             self._take_back()
-            raise self._conflict(f"removed {error.filename}") from error
-        except BaseException:
-            self._take_back()
+            if isinstance(error, FileNotFoundError):
+                raise self._conflict(f"removed {error.filename}") from error
             raise
         finally:
             if not journal.exists():  # else an empty folder may be a new one
@@ -465,6 +470,24 @@ class ParquetLog:
         changed += [entry.name for entry in _entries(out) if entry.is_dir()]
         if changed:
             raise self._conflict(f"wrote {_join(path, changed[0])}")
+
+    def _missing(self) -> TableError:
+        return TableError.missing(
+            f"{self.location} has no log of ours any more",
+            hint=f"Restore the table, or its {FOLDER}, and retry.",
+        )
+
+    def _torn(self, paths: Collection[str]) -> RuntimeFailure:
+        """Return the error for a write that can be neither completed nor reverted."""
+        if not self.root.exists():
+            return self._missing()
+        error = WriteConflictError(
+            f"someone else deleted {self._folder} while this write exchanged "
+            f"{', '.join(sorted(paths)[:3]) or 'the table'}: the previous rows may be gone",
+            hint="Compare the table with a backup, restore it, and retry the run.",
+        )
+        error.stands = True
+        return error
 
     def _conflict(self, what: str) -> WriteConflictError:
         return WriteConflictError(

@@ -154,9 +154,9 @@ class _Write:
             if not error.is_missing or self.before.version < 0:
                 raise
             raise WriteConflictError(
-                f"{self.log.location} was deleted while this run wrote to it",
-                hint="Restore it and retry the run. Without it, a retry creates a table that holds "
-                "only the partitions of this run.",
+                f"{self.log.location} or its log was deleted while this run wrote to it",
+                hint="Restore it and retry the run. Without the table, a retry creates one that "
+                "holds only the partitions of this run.",
             ) from error
 
     def _made(self) -> OutputResult:

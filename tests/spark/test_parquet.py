@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime import parquetlog
+from spark_runtime import parquet, parquetlog, writer
 from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     InputChangedError,
@@ -22,7 +22,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.parquet import DAYS_SETTING
-from spark_runtime.parquetlog import FOLDER
+from spark_runtime.parquetlog import FOLDER, ParquetLog
 from spark_runtime.state import Since
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
@@ -77,6 +77,43 @@ def test_a_table_of_somebody_else_is_taken_as_it_is(
     undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path, format="parquet")
     assert other.exists()
     assert spark.read.parquet(made.path).count() == 4
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+@pytest.mark.parametrize(
+    ("owner", "step", "part", "said"),
+    [
+        (parquet, "_url", "", "or its log was deleted while this run wrote"),
+        (ParquetLog, "publish", f"{FOLDER}/log", "or its log was deleted while this run wrote"),
+        (ParquetLog, "_refuse_unseen", "", "or its log was deleted while this run wrote"),
+        (ParquetLog, "_refuse_unseen", FOLDER, "the previous rows may be gone"),
+        (writer._Write, "_verify", "", "or its log was deleted while this run wrote"),
+        (writer._Write, "_verify", FOLDER, "or its log was deleted while this run wrote"),
+    ],
+)
+def test_a_table_or_log_that_is_deleted_during_a_write_is_a_conflict(
+    spark: SparkSession,
+    filled: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    step: str,
+    part: str,
+    said: str,
+    mode: str,
+) -> None:
+    """It is no success, and is not said to be reverted where the previous rows are gone."""
+    place, original = Path(filled.path, part), getattr(owner, step)
+
+    def late(*given: Any, **named: Any) -> Any:
+        shutil.rmtree(place)
+        monkeypatch.setattr(owner, step, original)
+        return original(*given, **named)
+
+    monkeypatch.setattr(owner, step, late)
+    with pytest.raises(WriteConflictError, match=said) as raised:
+        filled.write(rows(spark, ("d1", 7)), ["d1"], mode=mode)
+    assert raised.value.stands == ("previous rows" in said)
+    assert filled.write(rows(spark, ("d1", 9)), ["d1"], run_id="r-2").partitions[0].rows == 1
 
 
 def add(day: Path) -> None:

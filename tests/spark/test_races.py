@@ -211,7 +211,7 @@ def test_a_table_that_is_deleted_during_a_write_is_a_conflict(
     with steps.watched(), pytest.raises(WriteConflictError) as raised:
         steps.write(spark, path, mode, 1)
     message, is_new = str(raised.value), (path / "_delta_log").exists()
-    assert f"{path} was deleted while this run wrote to it" in message
+    assert "was deleted while this run wrote to it" in message
     assert is_new == (step == "committing" and mode != "merge")
     assert raised.value.stands == is_new == ("Delete the new table" in message)
     assert not is_new or table_rows(spark, path) == written(1)

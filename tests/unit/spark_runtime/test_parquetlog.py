@@ -279,7 +279,7 @@ def test_a_table_without_partitions_has_its_log_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("columns", "again"), [(("day",), True), (("day",), False), ((), True)])
-def test_a_table_that_is_dropped_during_a_write_is_a_conflict(
+def test_a_table_that_is_dropped_during_a_write_is_missing(
     tmp_path: Path, columns: tuple[str, ...], again: bool
 ) -> None:
     day = "d1" if columns else "all"
@@ -297,8 +297,9 @@ def test_a_table_that_is_dropped_during_a_write_is_a_conflict(
 
     made = Meddler(str(tmp_path / "t"))
     made.create(SCHEMA, columns)
-    with pytest.raises(WriteConflictError, match="was dropped"):
+    with pytest.raises(TableError, match="no log of ours any more") as raised:
         publish(made, "new", day, scope=day)
+    assert raised.value.is_missing
     texts = [one.read_text() for one in made.root.rglob("*.parquet") if FOLDER not in str(one)]
     assert texts == ([f"other {day}"] if again else [])
 
