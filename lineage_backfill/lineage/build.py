@@ -172,8 +172,8 @@ class LineageBuilder:
         found = self._jobs[job.namespace, job.name]
         if found.parent is None:
             return False
-        groups = {run.parent or run_id for run_id, run in found.runs.items()}
-        return found.is_action or not groups or len(groups) < len(found.runs)
+        completed = [run.parent for run in found.runs.values() if run.completed and run.parent]
+        return found.is_action or not found.runs or len(set(completed)) < len(completed)
 
     def add_parent(self, job: JobRef, parent: JobRef) -> None:
         """Add the parent of a job of which no run names one."""

@@ -421,6 +421,13 @@ def test_actions_may_have_been_removed_with_the_start_of_their_application() -> 
     assert said.endswith("as the start of that run was: n:app.append")
 
 
+def test_tries_under_one_parent_run_are_not_parts_of_it() -> None:
+    tries = [below("w", "p", 1, kind="FAIL"), below("w", "p", 2)]
+    server = FakeMarquez([own("w", "p", "START", 0), *tries, own("w", "p", "COMPLETE", 3)])
+    read(server)
+    assert not [path for path, _ in server.asked if path.endswith("/versions")]
+
+
 def test_many_jobs_with_parts_are_checked_in_part() -> None:
     def action(number: int) -> dict[str, Any]:
         kind = {"jobType": {"integration": "SPARK", "jobType": "SQL_JOB"}}
