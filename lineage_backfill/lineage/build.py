@@ -182,13 +182,14 @@ class LineageBuilder:
             self._job({"namespace": parent.namespace, "name": parent.name})
             found.parent = (_FIRST, (parent.namespace, parent.name))
 
-    def has_begun_above(self, job: JobRef) -> bool:
-        """Return whether the start of the parent run of the job's newest run is known."""
+    def last_parent(self, job: JobRef) -> tuple[str | None, bool]:
+        """Return the parent run of the job's newest run, and whether its start is known."""
         found = self._jobs[job.namespace, job.name]
         newest = max(found.runs.values(), key=lambda run: run.last, default=None)
+        run_id = newest.parent if newest else None
         above = self._jobs.get(found.parent[1]) if found.parent else None
-        run = above.runs.get(newest.parent or "") if above and newest else None
-        return run is not None and run.started is not None
+        run = above.runs.get(run_id) if above and run_id else None
+        return run_id, run is not None and run.started is not None
 
     def last_events(self) -> dict[Name, tuple[datetime, bool]]:
         """Return the time of each job's newest event, and whether it ended a run."""

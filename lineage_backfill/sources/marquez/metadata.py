@@ -78,6 +78,8 @@ class MarquezMetadata:
         #: The latest time that events of it, or its children, may have given each job's row.
         self._last: dict[Name, datetime] = {}
         self._version_rows: dict[Name, list[Any]] = {}
+        #: Jobs with parts whose parent run began before the first event.
+        self._cut: list[str] = []
 
     def read(self) -> None:
         """Read jobs without events, and find jobs with events that were renamed or deleted."""
@@ -102,6 +104,11 @@ class MarquezMetadata:
         self._note_last_events()
         self._check_parts([one for one in found if not self._complete(*one)])
         self._walk(sorted(listed - covered))
+        if self._cut:
+            self._api.warnings.append(
+                "other runs under the same parent run may have been removed from Marquez, with"
+                f" their edges, as the start of that run was: {listing(self._cut)}"
+            )
         for key, start in self._unsure:
             if key not in self._children or key[0] in self._history.reporting:
                 self._builder.add(start)
@@ -234,26 +241,27 @@ class MarquezMetadata:
         """
         parts = [(JobRef(*name), stored) for name, stored in names]
         parts = [one for one in parts if self._builder.is_part(one[0])]
-        cut = []
         for ref, stored in parts[:_MAX_CHECKED]:
-            if not (self._builder.has_begun_above(ref) or self._is_whole(stored[0])):
-                cut.append(str(ref))
+            self._note_cut(ref, stored)
             known = {*self._builder.run_ids(ref), *self._history.ignore}
             runs = [row["latestRun"] for row in self._versions(stored)]
             if any(run and run["id"] not in known for run in runs):
                 item = {"namespace": ref.namespace, "name": ref.name}
                 self._fold_runs(stored, item, is_known=True)
             self._restore(stored, ref)
-        if cut:
-            self._api.warnings.append(
-                "other runs under the same parent run may have been removed from Marquez, with"
-                f" their edges, as the start of that run was: {listing(cut)}"
-            )
         if len(parts) > _MAX_CHECKED:
             self._api.warnings.append(
                 f"of {len(parts)} jobs with several runs under one parent run,"
                 f" {_MAX_CHECKED} were checked for runs that were removed from Marquez"
             )
+
+    def _note_cut(self, ref: JobRef, stored: Name) -> None:
+        """Note a job if retention may have removed runs under the parent run of its last one."""
+        above, has_begun = self._builder.last_parent(ref)
+        if self._history.reporting:  # the row of a run outlives its events
+            has_begun = above in self._history.reporting
+        if not (has_begun or self._is_whole(stored[0])):
+            self._cut.append(str(ref))
 
     def _restore(self, stored: Name, ref: JobRef, page: Any = None) -> bool:
         """Fold in the datasets of removed runs that may have been part of the last run, or later.
@@ -366,6 +374,8 @@ class MarquezMetadata:
             self._builder.add({"eventTime": when, "job": item} | sides)
         if parent := page.get("parentJobName"):
             self._builder.add_parent(ref, JobRef(name[0], parent))
+        if self._builder.is_part(ref):
+            self._note_cut(ref, name)
         is_restored = self._restore(name, ref, page)
         named = told and not is_restored
         for other in list(declared(self._api, self._builder, name, ref, page)) if named else ():

@@ -407,17 +407,18 @@ def test_the_versions_of_jobs_hold_datasets_whose_own_versions_were_removed() ->
     assert ends(snapshot, "app.append") == ["in3", "in4", "t"]
 
 
-def test_actions_may_have_been_removed_with_the_start_of_their_application() -> None:
+@pytest.mark.parametrize("view", ["graph", "both"])
+def test_actions_may_have_been_removed_with_the_start_of_their_application(view: View) -> None:
     begin = own("app", "p2", "START", 1)
     kind = {"jobType": {"integration": "SPARK", "jobType": "SQL_JOB"}}
     actions = [{**one, "job": {**one["job"], "facets": kind}} for one in ACTIONS[2:]]
     server = FakeMarquez([event(0), begin, *actions, own("app", "p2", "COMPLETE", 9)])
-    assert read(server).warnings == ()
+    assert read(server, view=view).warnings == ()
     server.purge("2024-01-01T00:00:04Z")
     server.remove("p2-3", events=False)
     job = server.jobs["n", "app.append"]
     job.versions = {one: what for one, what in job.versions.items() if what[1] == "p2-4"}
-    (said,) = [one for one in read(server).warnings if "same parent run" in one]
+    (said,) = [one for one in read(server, view=view).warnings if "same parent run" in one]
     assert said.endswith("as the start of that run was: n:app.append")
 
 
