@@ -24,7 +24,8 @@ Name = tuple[str, str]
 Edges = tuple[set[Name], set[Name]]
 
 _BASE = "api/v1/"
-_LIST_PAGE = 100
+#: The size of the pages of lists.
+LIST_PAGE = 100
 #: With more unreadable rows than this, the server itself is broken.
 _MAX_UNREADABLE = 20
 _SHOWN = 8
@@ -112,15 +113,15 @@ class Api:
 
     def pages(self, path: str, member: str) -> Iterator[Any]:
         """Yield the rows of a list."""
-        for offset in count(0, _LIST_PAGE):
-            rows = self._page(path, member, offset, _LIST_PAGE)
+        for offset in count(0, LIST_PAGE):
+            rows = self._page(path, member, offset, LIST_PAGE)
             yield from rows
-            if len(rows) < _LIST_PAGE:
+            if len(rows) < LIST_PAGE:
                 return
 
     def readable_rows(self, path: str, member: str) -> Iterator[Any]:
         """Yield the rows of a list, without rows that the server cannot show."""
-        offset, size, unreadable = 0, _LIST_PAGE, 0
+        offset, size, unreadable = 0, LIST_PAGE, 0
         while True:
             try:
                 rows = self._page(path, member, offset, size)
@@ -134,12 +135,12 @@ class Api:
                 if unreadable > _MAX_UNREADABLE:
                     raise
                 self.warnings.append(f"row {offset} of {path} cannot be read: {error}")
-                offset, size = offset + 1, _LIST_PAGE
+                offset, size = offset + 1, LIST_PAGE
                 continue
             if not rows:
                 return
             yield from rows
-            offset, size = offset + len(rows), _LIST_PAGE
+            offset, size = offset + len(rows), LIST_PAGE
 
     def _page(self, path: str, member: str, offset: int, limit: int) -> list[Any]:
         answer = self.get(path, limit=str(limit), offset=str(offset))

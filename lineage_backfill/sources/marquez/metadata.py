@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.lineage.facets import parent_run_id, parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
+    LIST_PAGE,
     Api,
     Edges,
     Name,
     as_items,
     as_stored,
     below,
+    counted,
     dataset_path,
     edges_of,
     job_path,
@@ -241,19 +244,37 @@ class MarquezMetadata:
         """
         parts = [(JobRef(*name), stored) for name, stored in names]
         parts = [one for one in parts if self._builder.is_part(one[0])]
-        for ref, stored in parts[:_MAX_CHECKED]:
+        checked = parts[:_MAX_CHECKED]
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(self._last_runs, (stored for _, stored in checked)))
+        for (ref, stored), runs in zip(checked, found, strict=True):
             self._note_cut(ref, stored)
-            known = {*self._builder.run_ids(ref), *self._history.ignore}
-            runs = [row["latestRun"] for row in self._versions(stored)]
-            if any(run and run["id"] not in known for run in runs):
+            if runs - {*self._builder.run_ids(ref), *self._history.ignore}:
+                # Some have no events, or no row: read with care, as edges come from it.
                 item = {"namespace": ref.namespace, "name": ref.name}
                 self._fold_runs(stored, item, is_known=True)
-            self._restore(stored, ref)
+                self._restore(stored, ref)
         if len(parts) > _MAX_CHECKED:
             self._api.warnings.append(
                 f"of {len(parts)} jobs with several runs under one parent run,"
                 f" {_MAX_CHECKED} were checked for runs that were removed from Marquez"
             )
+
+    def _last_runs(self, stored: Name) -> set[str | None]:
+        """Return the last run of each version of a job, by one answer; None for a removed one."""
+        path = f"{job_path(stored)}/versions"
+        try:
+            answer = self._api.ask(path, limit=str(LIST_PAGE), offset="0").value()
+            rows = self._api.rows(answer, "versions")
+            counted(path, answer, rows, 0, LIST_PAGE)
+            if len(rows) == LIST_PAGE:
+                rows = self._versions(stored)
+        except HTTPStatusError as error:
+            if error.status not in (404, 500):
+                raise
+            self._api.warnings.append(f"{JobRef(*stored)}: its versions cannot be read: {error}")
+            return set()
+        return {row["latestRun"] and row["latestRun"]["id"] for row in rows}
 
     def _note_cut(self, ref: JobRef, stored: Name) -> None:
         """Note a job if retention may have removed runs under the parent run of its last one."""

@@ -429,6 +429,14 @@ def test_tries_under_one_parent_run_are_not_parts_of_it() -> None:
     assert not [path for path, _ in server.asked if path.endswith("/versions")]
 
 
+def test_a_job_with_parts_whose_versions_cannot_be_read_is_reported() -> None:
+    server = FakeMarquez([event(0), *ACTIONS])
+    server.before_answer = lambda path, _: (500, {}) if path.endswith("/versions") else None
+    snapshot = read(server)
+    assert ends(snapshot, "app.append") == ["in3", "in4", "t"]
+    assert any("n:app.append: its versions cannot be read" in said for said in snapshot.warnings)
+
+
 def test_many_jobs_with_parts_are_checked_in_part() -> None:
     def action(number: int) -> dict[str, Any]:
         kind = {"jobType": {"integration": "SPARK", "jobType": "SQL_JOB"}}

@@ -159,7 +159,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "_PAGE", 3)
     monkeypatch.setattr(history, "_LARGE_PAGE", 6)
     monkeypatch.setattr(history, "_WORTH_SPLITTING", 6)
-    monkeypatch.setattr(api, "_LIST_PAGE", 4)
+    monkeypatch.setattr(api, "LIST_PAGE", 4)
 
 
 def graph(snapshot: LineageSnapshot) -> Any:
