@@ -105,7 +105,7 @@ class MarquezMetadata:
                 self.stored[stored[0]] = name
             found.append((name, stored[0]))
         self._note_last_events()
-        self._check_parts([one for one in found if not self._complete(*one)])
+        self._check_versions([one for one in found if not self._complete(*one)])
         self._walk(sorted(listed - covered))
         if self._cut:
             self._api.warnings.append(
@@ -207,8 +207,7 @@ class MarquezMetadata:
         """
         ref = JobRef(*name)
         silent, is_behind = self._builder.is_silent(ref), self._is_behind(name, stored)
-        is_told = not self._builder.is_open(ref) or self._is_whole(stored[0])
-        if is_told and not (silent or is_behind):
+        if not silent and (not self._builder.is_open(ref) or self._is_whole(stored[0])):
             return False
         item = {"namespace": name[0], "name": name[1]}
         try:
@@ -219,11 +218,6 @@ class MarquezMetadata:
                 return True
             page = self._api.get(job_path(stored))
         except HTTPStatusError as error:
-            if is_told and not silent:
-                self._api.warnings.append(
-                    f"{ref}: Marquez had later events of it, and its pages cannot be read: {error}"
-                )
-                return True
             raise LineageError(
                 f"{ref}: its events do not say what it reads and writes,"
                 f" and its page cannot be read: {error}",
@@ -237,31 +231,37 @@ class MarquezMetadata:
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
         return True
 
-    def _check_parts(self, names: list[tuple[Name, Name]]) -> None:
-        """Find removed runs that ran under the same parent run as the last one of a job.
+    def _check_versions(self, names: list[tuple[Name, Name]]) -> None:
+        """Find removed runs, later than the last one of a job or under the same parent run.
 
         What is left of them are the versions of the job: one for each set of datasets.
         """
-        parts = [(JobRef(*name), stored) for name, stored in names]
-        parts = [one for one in parts if self._builder.is_part(one[0])]
-        checked = parts[:_MAX_CHECKED]
+        parts = {stored for name, stored in names if self._builder.is_part(JobRef(*name))}
+        unsure = [one for one in names if one[1] in parts or self._is_behind(*one)]
+        checked = unsure[:_MAX_CHECKED]
         with ThreadPoolExecutor(2) as pool:
             found = list(pool.map(self._last_runs, (stored for _, stored in checked)))
-        for (ref, stored), runs in zip(checked, found, strict=True):
-            self._note_cut(ref, stored)
+        for (name, stored), runs in zip(checked, found, strict=True):
+            ref = JobRef(*name)
+            if stored in parts:
+                self._note_cut(ref, stored)
             if runs - {*self._builder.run_ids(ref), *self._history.ignore}:
                 # Some have no events, or no row: read with care, as edges come from it.
                 item = {"namespace": ref.namespace, "name": ref.name}
                 self._fold_runs(stored, item, is_known=True)
                 self._restore(stored, ref)
-        if len(parts) > _MAX_CHECKED:
+        if len(unsure) > _MAX_CHECKED:
             self._api.warnings.append(
-                f"of {len(parts)} jobs with several runs under one parent run,"
-                f" {_MAX_CHECKED} were checked for runs that were removed from Marquez"
+                f"of {len(unsure)} jobs with several runs under one parent run, or with later"
+                f" events than those left, {_MAX_CHECKED} were checked for runs that were removed"
+                " from Marquez"
             )
 
     def _last_runs(self, stored: Name) -> set[str | None]:
-        """Return the last run of each version of a job, by one answer; None for a removed one."""
+        """Return the last run of each version that names datasets; None for a removed one.
+
+        One answer is enough.
+        """
         path = f"{job_path(stored)}/versions"
         try:
             answer = self._api.ask(path, limit=str(LIST_PAGE), offset="0").value()
@@ -274,7 +274,7 @@ class MarquezMetadata:
                 raise
             self._api.warnings.append(f"{JobRef(*stored)}: its versions cannot be read: {error}")
             return set()
-        return {row["latestRun"] and row["latestRun"]["id"] for row in rows}
+        return {row["latestRun"] and row["latestRun"]["id"] for row in rows if any(ends_of(row))}
 
     def _note_cut(self, ref: JobRef, stored: Name) -> None:
         """Note a job if retention may have removed runs under the parent run of its last one."""
@@ -419,6 +419,7 @@ class MarquezMetadata:
         skipped, if it has no parent run. `is_known`: the job has events.
         """
         told, failed = False, set[Name]()
+        reported = {*self._builder.run_ids(JobRef(*item.values()))} if is_known else ()
         versions = {row["version"]: ends_of(row) for row in self._versions(name)}
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
             state = _STATES.get(run["state"], "RUNNING")
@@ -434,6 +435,8 @@ class MarquezMetadata:
                 "outputs": self._known([*as_items(ends[1]), *_named(run, "outputDatasetVersions")]),
             }
             sides = (*event["inputs"], *event["outputs"])
+            if is_known and not sides and run["id"] not in reported:
+                continue  # perhaps a known run of a parent, under an id that Marquez gave it
             if ignored or state in ("FAIL", "ABORT"):
                 failed |= {(one["namespace"], one["name"]) for one in sides}
             if ignored:
