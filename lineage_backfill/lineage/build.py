@@ -176,7 +176,7 @@ class LineageBuilder:
         return found.is_action or not found.runs or len(set(completed)) < len(completed)
 
     def add_parent(self, job: JobRef, parent: JobRef) -> None:
-        """Add the parent of a job of which no run names one."""
+        """Add the parent of a job whose runs name none."""
         found = self._jobs[job.namespace, job.name]
         if found.parent is None:
             self._job({"namespace": parent.namespace, "name": parent.name})
