@@ -193,12 +193,14 @@ class LineageBuilder:
 
     def last_events(self) -> dict[Name, tuple[datetime, bool]]:
         """Return the time of each job's newest event, and whether it ended a run."""
-        found = {}
-        for name, job in self._jobs.items():
-            times = [(run.last, run.rank > 0) for run in job.runs.values()]
-            times += [(job.declared[0], True)] if job.declared else []
-            found[name] = max(times, default=(_FIRST, True))
-        return found
+        return {name: self.last_event(name) for name in self._jobs}
+
+    def last_event(self, name: Name) -> tuple[datetime, bool]:
+        """Return the time of a job's newest event, and whether it ended a run."""
+        job = self._jobs[name]
+        times = [(run.last, run.rank > 0) for run in job.runs.values()]
+        times += [(job.declared[0], True)] if job.declared else []
+        return max(times, default=(_FIRST, True))
 
     def run_ids(self, job: JobRef) -> list[str]:
         """Return the ids of a job's runs, newest event last."""

@@ -203,7 +203,7 @@ class MarquezMetadata:
         """Read what a job's events no longer say: the datasets of its last completed run.
 
         Marquez deletes old runs with all their events; a run that continues may lose its START.
-        Returns whether the events may lack something.
+        Returns whether its runs or its page were read.
         """
         ref = JobRef(*name)
         silent, is_behind = self._builder.is_silent(ref), self._is_behind(name, stored)
@@ -301,7 +301,7 @@ class MarquezMetadata:
         more = {one for row in rows for one in (*(row[0] - reads), *(row[1] - writes))}
         if not more:
             return False
-        last, _ = self._builder.last_events()[ref.namespace, ref.name]
+        last, _ = self._builder.last_event((ref.namespace, ref.name))
         self._known(as_items(more))
         sides = {
             "inputs": as_items(reads.union(*(row[0] for row in rows))),
