@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from lineage_backfill.engines.attempt import signal_of
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
@@ -18,6 +19,12 @@ Ask = Callable[[Sequence[str]], str]
 
 _TIMEOUT = 120  # seconds
 _PHASE = re.compile(r"\bphase: (\w+)")
+_ENDED = re.compile(r"\b(?:exit code|termination reason): \S+")
+#: How YARN and Kubernetes tell a driver's exit code.
+_EXIT = re.compile(r"\bexit(?:ed with status| ?code:?(?: is)?) *(-?\d+)", re.IGNORECASE)
+#: YARN's exit codes of containers that its nodes or itself ended:
+#: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/ContainerExitStatus
+_YARN_ENDED = range(-109, -99)
 
 
 class Cluster(Protocol):
@@ -35,6 +42,9 @@ class Cluster(Protocol):
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application on the cluster, None if it is unknown there."""
+
+    def reason(self, token: str) -> str:
+        """Return what the cluster says about the end of the application, "" if nothing."""
 
     def stop(self, token: str) -> None:
         """Stop the application."""
@@ -72,9 +82,15 @@ class Kubernetes(Cluster):
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state by the phase of the driver's pod."""
-        said = self._ask([*self._submit, "--status", f"{self._namespace}:{_pod(token)}"])
-        phase = _PHASE.search(said)
+        phase = _PHASE.search(self._status(token))
         return self._PHASES.get(phase[1], AttemptState.RUNNING) if phase else None
+
+    def reason(self, token: str) -> str:
+        """Return how the container of the driver's pod has ended."""
+        return ", ".join(_ENDED.findall(self._status(token)))
+
+    def _status(self, token: str) -> str:
+        return self._ask([*self._submit, "--status", f"{self._namespace}:{_pod(token)}"])
 
     def stop(self, token: str) -> None:
         """Delete the driver's pod, and with it its executors' pods."""
@@ -87,6 +103,17 @@ class Kubernetes(Cluster):
 
 def _pod(token: str) -> str:
     return f"lineage-backfill-{token}-driver"
+
+
+def was_killed(reason: str) -> bool:
+    """Return whether a driver was ended from outside, by what its cluster says about its end.
+
+    >>> was_killed("User application exited with status 137"), was_killed("exit code: 1")
+    (True, False)
+    """
+    codes = [int(code) for code in _EXIT.findall(reason)]
+    # A driver whose node is lost does not report to YARN any more.
+    return "timed out" in reason or any(c in _YARN_ENDED or signal_of(c) for c in codes)
 
 
 def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:

@@ -21,7 +21,7 @@ from threading import Timer
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
-from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker
+from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker, was_killed
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
@@ -271,8 +271,13 @@ class SparkSubmitEngine(ProcessEngine):
             return ended(files, code) if code else None
         if state is AttemptState.SUCCEEDED:
             return Outcome(state=state)
-        error = f"the application's state on the cluster is {state}; see its logs"
-        return Outcome(state=AttemptState.FAILED, error=error)
+        reason = cluster.reason(_token(files))
+        why = "".join(f": {line}" for line in reason.splitlines()[:1])
+        return Outcome(
+            state=AttemptState.FAILED,
+            error=f"the application's state on the cluster is {state}{why}; see its logs",
+            transient=state is AttemptState.FAILED and was_killed(reason),
+        )
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
         """Whether the driver still runs on the cluster; a cancelled one is stopped."""

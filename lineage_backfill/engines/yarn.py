@@ -57,11 +57,15 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An application with a tag; `logs` is the address of the driver's log on its node."""
+    """An application with a tag; `logs` is the address of the driver's log on its node.
+
+    `reason` is what YARN says about its end, None if that was not asked for.
+    """
 
     id: str
     state: AttemptState
     logs: str = ""
+    reason: str | None = None
 
 
 class ResourceManager:
@@ -101,6 +105,7 @@ class ResourceManager:
                     one["id"],
                     _state(state=one["state"], final=one["finalStatus"]),
                     str(one.get("amContainerLogs") or ""),
+                    str(one.get("diagnostics") or "").strip(),
                 )
                 for one in listed
                 if token.lower() in str(one["applicationTags"]).split(",")
@@ -194,6 +199,16 @@ class Yarn(Cluster):
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application with this tag."""
         return min((one.state for one in self._find(token)), key=_ORDER.index, default=None)
+
+    def reason(self, token: str) -> str:
+        """Return what YARN says about the last application with this tag."""
+        reasons = [
+            self._ask(["yarn", "application", "-status", one.id])
+            if one.reason is None
+            else one.reason
+            for one in self._find(token)[-1:]
+        ]
+        return "".join(reasons)
 
     def stop(self, token: str) -> None:
         """Kill the application with this tag."""

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from tests.e2e.test_spark_submit import JAVA, SETTINGS, Bench
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "yarn"
 SPARK = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
 LOCAL = "SPARK_LOCAL_IP"
+_ENDED = ("FINISHED", "FAILED", "KILLED")
 
 JOBS = """
 import os
@@ -49,6 +50,11 @@ def waits(context: RunContext):
 
 
 @job(output="days", batch="range")
+def dies(context: RunContext):
+    os.kill(os.getpid(), 9)
+
+
+@job(output="days", batch="range")
 def deadly(context: RunContext):
     os._exit(3)
 """
@@ -74,6 +80,16 @@ class Yarn:
         with urlopen(f"http://{address}/ws/v1/cluster/apps{query}", timeout=10) as answer:
             found: list[dict[str, Any]] = (json.load(answer)["apps"] or {}).get("app", [])
         return found
+
+    def end_applications(self) -> None:
+        """Kill all that run, and wait until they have ended; raises OSError."""
+        address = (self.folder / "address").read_text().strip()
+        while running := [one["id"] for one in self.applications() if one["state"] not in _ENDED]:
+            for one in running:
+                where = f"http://{address}/ws/v1/cluster/apps/{one}/state"
+                json_type = {"Content-Type": "application/json"}
+                urlopen(Request(where, b'{"state": "KILLED"}', json_type, method="PUT"), timeout=10)
+            time.sleep(0.5)
 
     def settings(self, mode: str, **more: Any) -> dict[str, Any]:
         """Return the settings of an engine; the program `yarn` is not on its PATH."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.clusters import Kubernetes
+from lineage_backfill.engines.clusters import Kubernetes, was_killed
 from lineage_backfill.engines.shipping import find_code, pack
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.engines.yarn import Yarn
@@ -244,6 +244,25 @@ def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("container", "reason", "killed"),
+    [
+        (
+            "exit code: 137\n\t termination reason: OOMKilled",
+            ", termination reason: OOMKilled",
+            True,
+        ),
+        ("exit code: 1\n\t termination reason: Error", ", termination reason: Error", False),
+        ("exit code: 143", "", True),
+    ],
+)
+def test_kubernetes_tells_how_a_driver_ended(container: str, reason: str, killed: bool) -> None:
+    said = f"Application status (driver): \n\t phase: Failed\n\t {container}\n"
+    found = Kubernetes(Answers(said), submit=["spark-submit"], namespace="data").reason("t-1")
+    assert found == container.partition("\n")[0] + reason
+    assert was_killed(found) is killed
+
+
 def program(project: Path, text: str) -> dict[str, str]:
     """Put a program `yarn` into PATH, and return the environment with it."""
     path = project / "bin" / "yarn"
@@ -262,6 +281,37 @@ def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: 
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
     assert yarn.poll(handle).state is AttemptState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("said", "transient"),
+    [
+        ("User application exited with status 137", True),
+        ("AM Container for appattempt_1_0001 exited with  exitCode: 137\nFailing this", True),
+        ("AM Container for appattempt_1_0001 exited with  exitCode: -100\nContainer", True),
+        ("ApplicationMaster for attempt appattempt_1_0001 timed out. Failing", True),
+        ("User application exited with status 1", False),
+        ("AM Container for appattempt_1_0001 exited with  exitCode: -1000\nFile not", False),
+        ("Application is rejected: the queue takes no applications", False),
+        ("", False),
+    ],
+)
+def test_a_driver_that_was_killed_on_its_cluster_is_transient(
+    project: Path, said: str, transient: bool
+) -> None:
+    row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
+    env = program(project, f"[ $2 = -status ] && echo '{said}' || cat <<'END'\n{row}\nEND")
+    folder = AttemptFiles(project / "runs" / "spec.json")
+    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    folder.claim({"life_sign": str(project / "none")})
+    handle = yarn.find(folder.spec_path, "t-1")
+    assert handle is not None
+    outcome = yarn.poll(handle)
+    assert (outcome.state, outcome.transient) == (AttemptState.FAILED, transient)
+    first = said.partition("\n")[0]
+    assert outcome.error is not None
+    assert first in outcome.error
+    yarn.close()
 
 
 @pytest.mark.parametrize(

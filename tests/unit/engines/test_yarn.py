@@ -113,6 +113,16 @@ def test_the_state_of_the_application_with_a_tag(
     assert web.calls[0].request.url == f"{RM}/apps?applicationTags={TOKEN}"
 
 
+def test_what_yarn_says_of_an_end_comes_with_the_state(
+    tmp_path: Path, web: responses.RequestsMock
+) -> None:
+    said = "User application exited with status 137"
+    asks(web, apps({"id": "a", "state": "FINISHED", "diagnostics": said}))
+    program = Program()
+    assert yarn(tmp_path, program).reason(TOKEN) == said
+    assert program.asked == []
+
+
 def test_an_application_that_another_machine_submitted_has_its_name(
     tmp_path: Path, web: responses.RequestsMock
 ) -> None:
