@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -28,7 +29,8 @@ from tests.chaos.parquet_schedules import ParquetSchedule
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
 from tests.chaos.schedules import Schedule, Templates, play
 from tests.chaos.world import INPUTS, FileTables, Tables
-from tests.e2e.test_spark_submit import SCRIPT
+from tests.e2e.test_spark_submit import SCRIPT, SETTINGS
+from tests.services.yarn import Yarn
 from tests.sessions import INTERPRETED
 
 _AT_ONCE = 12  # kills of one backfill at most
@@ -47,6 +49,7 @@ def main() -> int:
         default="local",
         help="command: without Spark; spark-submit: an application a run; cluster: warm ones",
     )
+    parser.add_argument("--on", choices=["standalone", "yarn"], default="standalone")
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
@@ -61,25 +64,31 @@ def main() -> int:
         parser.error(f"--engine {options.engine} cannot write --tables {options.tables}")
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if options.store == "postgresql" else None
-        master = stack.enter_context(_cluster()) if real else ""
+        clusters = {"standalone": _standalone, "yarn": _yarn}
+        cluster = stack.enter_context(clusters[options.on]()) if real else {}
+        if cluster:
+            cluster |= (
+                {"cluster": True} if options.engine == "cluster" else {"kind": "spark-submit"}
+            )
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
                 formats = dict.fromkeys(INPUTS, options.tables)
+                days = DAYS[:2] if options.engine == "spark-submit" else DAYS  # each run takes long
                 tables: Tables = (
-                    FileTables(folder, DAYS, engine=options.engine)
+                    FileTables(folder, days, engine=options.engine)
                     if options.tables == "files"
-                    else SparkTables(
-                        folder, DAYS, formats, master=master, is_warm=options.engine == "cluster"
-                    )
+                    else SparkTables(folder, days, formats, cluster=cluster)
                 )
-                scenario = Scenario(folder, url, tables)
+                scenario = Scenario(folder, url, tables, days=days)
                 wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))
                 patience = 30.0 if options.tables != "files" else 3.0 if is_cluster else 0.6
                 disturb_at_random(scenario, chance, kills=wanted, patience=patience)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
                 scenario.check(rewritten=scenario.workers_killed)
             scenario.end_applications()
+            if cluster.get("master") == "yarn":
+                Yarn(Path(cluster["env"]["HADOOP_CONF_DIR"]).parent).end_applications()
             kills += scenario.kills
             backfills += 1
             shutil.rmtree(folder)
@@ -88,14 +97,26 @@ def main() -> int:
 
 
 @contextmanager
-def _cluster() -> Iterator[str]:
-    """Start a small standalone cluster; the address of its master."""
+def _standalone() -> Iterator[dict[str, Any]]:
+    """Start a small standalone cluster; the settings of an engine there."""
     with tempfile.TemporaryDirectory(prefix="lb-cluster-") as folder:
         up = subprocess.run([SCRIPT, "up", folder], stdout=subprocess.PIPE, text=True, check=True)
         try:
-            yield up.stdout.strip()
+            yield {**SETTINGS, "master": up.stdout.strip()}
         finally:
             subprocess.run([SCRIPT, "down", folder], check=True)
+
+
+@contextmanager
+def _yarn() -> Iterator[dict[str, Any]]:
+    """Start a small YARN; the settings of an engine there, in cluster mode."""
+    with tempfile.TemporaryDirectory(prefix="lb-yarn-") as folder:
+        yarn = Yarn(Path(folder))
+        try:
+            yarn.call("up")
+            yield yarn.settings("cluster")
+        finally:
+            yarn.call("down")
 
 
 #: Hundreds of schedules are worth compiling Spark itself for, unlike their queries.

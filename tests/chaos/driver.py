@@ -189,12 +189,14 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
         return specs(run, attempt, token, result_path)
 
     settings = what.tables.settings()
-    kills = ",".join(f"{step} {number}" for step, number in what.worker_kills)
+    kills = {"WORKER_KILLS": ",".join(f"{one} {number}" for one, number in what.worker_kills)}
+    if settings.get("master") == "yarn":  # its driver has the environment of its container
+        settings["conf"] |= {f"spark.yarn.appMasterEnv.{k}": v for k, v in kills.items()}
     engine = _engine(
         reach,
         project=what.folder,
         state_dir=what.folder / "state",
-        **{**settings, "env": {**settings.get("env", {}), "WORKER_KILLS": kills}},
+        **{**settings, "env": {**settings.get("env", {}), **kills}},
     )
     store = DisturbedStore(what.store, reach)
     clock = JumpingClock(reach)

@@ -12,7 +12,6 @@ from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
 from spark_runtime.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
-from tests.e2e.test_spark_submit import SETTINGS
 from tests.sessions import INTERPRETED
 
 JOBS = '''
@@ -26,6 +25,9 @@ from pyspark.sql import functions as F
 from spark_runtime import RunContext, attempt, job, writer
 
 
+FOLDER = Path("IN_FOLDER")  # the driver may run elsewhere
+
+
 def reach(step, spark=None):
     """Kill this worker, or its JVM, where WORKER_KILLS says so."""
     kills = os.environ.get("WORKER_KILLS", "").split(",")
@@ -34,10 +36,10 @@ def reach(step, spark=None):
         numbers = {int(kill.rpartition(" ")[2]) for kill in kills if kill.startswith(f"{name} ")}
         if not numbers:
             continue
-        with Path(f"reached {name}").open("ab", buffering=0) as file:
+        with Path(FOLDER, f"reached {name}").open("ab", buffering=0) as file:
             file.write(b".")
             if file.tell() in numbers:
-                with Path("workers-killed").open("ab") as killed:
+                with Path(FOLDER, "workers-killed").open("ab") as killed:
                     killed.write(b".")
                 started = spark and getattr(spark.sparkContext._gateway, "proc", None)
                 jvm = started.pid if started else os.getppid()  # spark-submit starts Python
@@ -90,15 +92,15 @@ for name in "abcde":
 class SparkTables:
     """Each table is one of Delta or as `formats` says; one warm Spark worker writes them.
 
-    They are made and read by the session of this process.
+    They are made and read by the session of this process. With `cluster`, the settings of an
+    engine, one application at once writes them there.
     """
 
     folder: Path
     days: Sequence[str]
     formats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(INPUTS, "delta"))
     entrypoint: str = "chaos_jobs:{job}"
-    master: str = ""
-    is_warm: bool = True
+    cluster: Mapping[str, Any] = field(default_factory=dict)
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -113,7 +115,7 @@ class SparkTables:
 
     def make(self) -> None:
         """Write `raw`, and the partition of each table that is outside the plan."""
-        (self.folder / "chaos_jobs.py").write_text(JOBS)
+        (self.folder / "chaos_jobs.py").write_text(JOBS.replace("IN_FOLDER", str(self.folder)))
         for name, held in expected(self.days).items():
             rows = [(day, n) for day, n in held.items() if name == "raw" or day == OUTSIDE]
             frame = get_session().createDataFrame(rows, "day string, n long")
@@ -121,11 +123,9 @@ class SparkTables:
             writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
-        """One worker on two threads; or on the cluster at `master` one application at once."""
-        if self.master:
-            conf = {**SETTINGS["conf"], **INTERPRETED}
-            kind = {"cluster": True} if self.is_warm else {"kind": "spark-submit"}
-            return {**SETTINGS, "conf": conf, "master": self.master, **kind}
+        """One worker on two threads, or one application at once."""
+        if self.cluster:
+            return {**self.cluster, "conf": {**self.cluster["conf"], **INTERPRETED}}
         conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1", **INTERPRETED}
         return {"conf": conf}
 
