@@ -87,8 +87,8 @@ def carry_out(
     as_json: bool,
 ) -> None:
     """Show a plan, ask for confirmation, run it, and exit with its code."""
-    submission, options = _submission(how), _drive_options(how)
     plan, workspace = planned.plan, planned.workspace
+    submission, options = _submission(how, workspace), _drive_options(how)
     if how.detach and how.timeout:
         raise UsageError(
             "--detach does not wait, so --timeout has no effect",
@@ -140,8 +140,9 @@ def _detach(
     return backfill, f"It runs in a separate process; its log: {log}"
 
 
-def _submission(how: RunOptions) -> Submission:
-    now = datetime.now(UTC)
+def _submission(how: RunOptions, workspace: Workspace) -> Submission:
+    timed = bool(how.at or how.expires)
+    now = Backfills(workspace).now() if timed else datetime.now(UTC)
     return Submission(
         settings=Settings(
             cutoff=not how.no_cutoff, tail=not how.no_tail, max_parallel=how.max_parallel
@@ -270,9 +271,12 @@ def _next_step(workspace: Workspace, outcome: BackfillOutcome, status: Mapping[s
     """Return what to do after a verb has left a backfill, as a format."""
     if outcome.is_left and Runner(workspace).has_driver():
         return "The `drive` service resumes it; follow it with: {cli} watch {id}"
-    now, expires = datetime.now(UTC), status["expires_at"]
-    is_over = expires is not None and datetime.fromisoformat(expires) <= now
-    if is_over and outcome.state is BackfillState.CANCELLED:
+    expires = status["expires_at"]
+    if (
+        outcome.state is BackfillState.CANCELLED
+        and expires is not None
+        and datetime.fromisoformat(expires) <= Backfills(workspace).now()
+    ):
         return "It has expired: plan and run it again."
     return _ENDS[outcome.state][1]
 

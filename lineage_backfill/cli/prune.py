@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -35,7 +34,7 @@ def prune(
     age = read_duration(older_than)
     assert age is not None
     backfills = Backfills(source.open())
-    found = backfills.prunable(datetime.now(UTC) - age)
+    found = backfills.prunable(backfills.now() - age)
     if dry_run:
         terminal.show(found, _table, as_json=as_json)
         return

@@ -164,7 +164,7 @@ class Courier:
         slack = {"text": notice.body["text"]}
         body = json.dumps(slack if hook.shape == "slack" else notice.body).encode()
         headers = {"Content-Type": "application/json", "X-Lineage-Backfill-Id": notice.id}
-        headers |= signed(body, key, int(time.time())) if key else {}
+        headers |= signed(body, key, int(self._clock.now().timestamp())) if key else {}
         try:
             with requests.post(
                 address,

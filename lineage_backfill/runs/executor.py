@@ -32,6 +32,7 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.redaction import redacted
+from lineage_backfill.runs.clock import StoreClock, SystemClock
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, machine, owner
 from lineage_backfill.runs.patience import PatientStore
@@ -51,20 +52,13 @@ _LOOK = 0.5
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
 
 
-class SystemClock:
-    """The time of this machine."""
-
-    def now(self) -> datetime:
-        """Return the current instant, in UTC."""
-        return datetime.now(UTC)
-
-
 @dataclass(kw_only=True, eq=False)
 class Executor:
     """Runs plans: records in the store, submits to engines, notifies the reporter.
 
     `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs are
-    below `state_dir`, in `backfills/<backfill>/runs/<run>-<attempt>.*`.
+    below `state_dir`, in `backfills/<backfill>/runs/<run>-<attempt>.*`. `clock` is this machine's:
+    only its offset from the store's time counts.
     """
 
     store: RunStore
@@ -99,6 +93,7 @@ class Executor:
     reveal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def __post_init__(self) -> None:
+        self.clock = StoreClock(self.store, self.clock)
         self._started: dict[str, Plan] = {}
         self._driving: RunLoop | None = None
         self._stops = 0
@@ -225,13 +220,13 @@ class Executor:
         self.store.request_control(
             backfill_id, ControlRequest.KILL if kill else ControlRequest.CANCEL, now=now
         )
-        if is_driving(self.store.holder(backfill_id), self.store.time(now)):
+        if is_driving(self.store.holder(backfill_id), now):
             return None
         try:
             with self._leased(backfill_id) as lease:
                 return self._drive(lease)
         except ConflictError:
-            if is_driving(self.store.holder(backfill_id), self.store.time(self.clock.now())):
+            if is_driving(self.store.holder(backfill_id), self.clock.now()):
                 return None  # a driver was faster
             raise
 

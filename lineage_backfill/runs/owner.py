@@ -16,14 +16,13 @@ LEASE = timedelta(seconds=30)
 
 
 def standing(
-    store: RunStore, backfill_id: str, local: datetime
+    store: RunStore, backfill_id: str, now: datetime
 ) -> tuple[BackfillRecord, Holder | None]:
     """Return a backfill and the holder of its lease; INTERRUPTED if its process is gone.
 
-    `local` is this machine's time. One that a live driver will take is not interrupted. Raises
+    `now` is the store's time. One that a live driver will take is not interrupted. Raises
     UnknownNameError.
     """
-    now = store.time(local)
     claim = store.claim(backfill_id)
     record = claim.record
     if is_driving(claim.holder, now):

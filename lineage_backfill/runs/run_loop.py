@@ -634,8 +634,7 @@ class RunLoop:
         self._mind_starts()
         uses = self._scheduler.uses()
         try:
-            now = self._store.time(self._clock.now())
-            others = self._store.share(self._lease, uses, now=now)
+            others = self._store.share(self._lease, uses, now=self._clock.now())
         except StoreError:
             return []  # perhaps only busy; the next heartbeat tries again
         self._scheduler.cap(shares(self._caps, uses, others))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from shutil import rmtree
@@ -35,6 +35,7 @@ from lineage_backfill.planning.timeline import Span, spans
 from lineage_backfill.ports import BackfillRecord, ControlRequest, Holder, Reporter, RunStore
 from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
+from lineage_backfill.runs.clock import StoreClock
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.owner import LEASE, is_dead, living, owner, standing
 from lineage_backfill.runs.prune import prunable
@@ -102,8 +103,8 @@ class Backfills:
 
     def history(self, wanted: Wanted | None = None, *, hidden: bool = False) -> dict[str, Any]:
         """Return the document of the matching backfills; of hidden ones only their number."""
-        now = datetime.now(UTC)
         with self.workspace.open_store() as store:
+            now = StoreClock(store).now()
             records = [
                 standing(store, one.id, now)[0] if one.state.is_under_way else one
                 for one in store.backfills(deleted=True)
@@ -122,7 +123,7 @@ class Backfills:
         """Return the number of live drivers for this project and target."""
         project = self.workspace.project
         with self.workspace.open_store() as store:
-            now = store.time(datetime.now(UTC))
+            now = StoreClock(store).now()
             return len(living(store, now, project.name, project.target))
 
     @collector_paused()
@@ -305,7 +306,7 @@ class Backfills:
 
         with self.workspace.open_store() as store:
             id_ = find(store, backfill).id
-            state = follow(store, id_, reporter, now=partial(datetime.now, UTC), wait=wait)
+            state = follow(store, id_, reporter, now=StoreClock(store).now, wait=wait)
             is_orphan = not state.is_under_way and store.backfill(id_).state.is_under_way
         timed_out = time.monotonic() >= deadline
         return BackfillOutcome(id=id_, state=state, timed_out=timed_out, is_orphan=is_orphan)
@@ -315,12 +316,17 @@ class Backfills:
 
         No-op for a backfill that no process drives.
         """
-        now = datetime.now(UTC)
         with self.workspace.open_store() as store:
             record, _ = _standing(store, backfill)
             if record.state.is_under_way:
+                now = StoreClock(store).now()
                 store.request_control(record.id, ControlRequest.PAUSE, now=now)
         return BackfillOutcome(id=record.id, state=record.state)
+
+    def now(self) -> datetime:
+        """Return the run store's time, which decides when backfills begin and expire."""
+        with self.workspace.open_store() as store:
+            return StoreClock(store).now()
 
     def prunable(self, before: datetime) -> dict[str, Any]:
         """Return the document of the backfills that `prune` would remove or keep."""
@@ -356,10 +362,10 @@ class Backfills:
         Also removes local files of backfills that another machine has pruned. Raises ConflictError
         at a backfill that is driven now; it and all later ones are kept.
         """
-        now = datetime.now(UTC)
         with self.workspace.open_store() as store:
+            clock = StoreClock(store)
             for one in document["backfills"]:
-                store.prune(one["id"], now=store.time(now))
+                store.prune(one["id"], now=clock.now())
             gone = store.pruned()
         for id_ in gone:
             rmtree(self._folder(id_), ignore_errors=True)
@@ -379,8 +385,8 @@ class Backfills:
 
         Raises ConflictError while a process drives it, or one of its runs may still be running.
         """
-        now = datetime.now(UTC)
         with self.workspace.open_store() as store:
+            now = StoreClock(store).now()
             record, driver = _standing(store, backfill)
             if record.deleted:
                 return record
@@ -391,10 +397,9 @@ class Backfills:
                         hint=f"End them first: `cancel {record.id}`.",
                     )
                 # Releases locks that a dead driver has left.
-                time_ = store.time(now)
-                lease = store.acquire(record.id, owner(), now=time_, ttl=LEASE, is_dead=is_dead)
+                lease = store.acquire(record.id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
                 store.release(lease)
-            store.delete(record.id, now=store.time(now))
+            store.delete(record.id, now=now)
             return store.backfill(record.id)
 
 
@@ -412,7 +417,7 @@ def _size(folder: Path) -> dict[str, int]:
 
 def _standing(store: RunStore, backfill: str | None) -> tuple[BackfillRecord, Holder | None]:
     """Return the backfill as `find` does, interrupted if its process is gone, and its driver."""
-    return standing(store, find(store, backfill).id, datetime.now(UTC))
+    return standing(store, find(store, backfill).id, StoreClock(store).now())
 
 
 def find(store: RunStore, backfill: str | None) -> BackfillRecord:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from threading import Event, Thread
@@ -38,8 +38,9 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.project.settings import variables
+from lineage_backfill.runs.clock import StoreClock
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
 from lineage_backfill.runs.owner import living
@@ -136,7 +137,7 @@ class Runner:
     def has_driver(self) -> bool:
         """Whether a live driver takes what is submitted here."""
         with self._workspace.open_store() as store:
-            now = store.time(datetime.now(UTC))
+            now = StoreClock(store).now()
             return bool(living(store, now, self._project.name, self._project.target))
 
     def let_go(self) -> None:
@@ -159,7 +160,7 @@ class Runner:
     ) -> str:
         expires, lasts = submission.expires_at, self._project.expires
         if expires is None and lasts is not None:
-            expires = (submission.scheduled_for or datetime.now(UTC)) + lasts
+            expires = (submission.scheduled_for or executor.clock.now()) + lasts
         made = replace(
             submission,
             expires_at=expires,
@@ -376,11 +377,15 @@ class Runner:
                 hands_over=options.hands_over,
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
-                **(self._judging(plans[0], judge, opened) if judge else {}),
+                **(self._judging(plans[0], judge, opened, store) if judge else {}),
             )
 
     def _judging(
-        self, plan: Plan, context: ExecutionContext, engines: Mapping[str, Engine]
+        self,
+        plan: Plan,
+        context: ExecutionContext,
+        engines: Mapping[str, Engine],
+        store: RunStore,
     ) -> dict[str, Any]:
         """Return what an executor has besides, where the lineage counts for what it runs."""
         return {
@@ -388,7 +393,7 @@ class Runner:
             "tail": context.tail,
             "check": partial(self._check_again, plan),
             "preflight": context.refuse_incomplete,
-            "live": self._live_runs(context, engines),
+            "live": self._live_runs(context, engines, store),
         }
 
     def _context(self, plans: Sequence[Plan], store: RunStore) -> ExecutionContext:
@@ -412,7 +417,7 @@ class Runner:
         if not self._project.notify:
             yield self._reporter, store
             return
-        notices = self._notices()
+        notices = self._notices(store)
         reporter = StallReporter(self._reporter, store, notices)
         courier = load(COURIER)(
             store,
@@ -429,9 +434,9 @@ class Runner:
         finally:
             courier.stop(_DELIVERY)
 
-    def _notices(self) -> Notices:
+    def _notices(self, store: RunStore) -> Notices:
         project = self._project
-        return Notices(project.notify, clock=SystemClock(), project=project.name)
+        return Notices(project.notify, clock=StoreClock(store), project=project.name)
 
     def ask_for_approval(self, plan: Plan) -> None:
         """Notify the hooks that a plan waits for confirmation."""
@@ -442,11 +447,12 @@ class Runner:
             ):
                 runs = plan.totals.get("runs")
                 text = f"of {runs} runs has to be confirmed"
-                notices = self._notices().of("needs_approval", text, plan=plan.id, runs=runs)
-                keep(store, notices, now=datetime.now(UTC))
+                notices = self._notices(store)
+                asked = notices.of("needs_approval", text, plan=plan.id, runs=runs)
+                keep(store, asked, now=notices.clock.now())
 
     def _live_runs(
-        self, context: ExecutionContext, engines: Mapping[str, Engine]
+        self, context: ExecutionContext, engines: Mapping[str, Engine], store: RunStore
     ) -> Callable[[Sequence[PlannedRun]], str] | None:
         """Return what finds active runs from outside, None if that is disabled."""
         if self._project.live_runs == "ignore":
@@ -456,7 +462,7 @@ class Runner:
             look=lambda: context.outside(self._workspace.lineage.read()),
             engines=self._workspace.live_keys(engines),
             calendar_of=lambda job: context.resolver.job(job).calendar,
-            now=partial(datetime.now, UTC),
+            now=StoreClock(store).now,
             refuses=self._project.live_runs == "refuse",
         ).blocker
 
@@ -482,7 +488,7 @@ def _forget(store: RunStore, backfill_id: str) -> None:
     begun = any(run.attempt for run in store.runs(backfill_id))
     if not begun and record.scheduled_for is None:
         with suppress(ConflictError):  # another process drives it
-            store.delete(backfill_id, now=store.time(datetime.now(UTC)))
+            store.delete(backfill_id, now=StoreClock(store).now())
 
 
 def _holds(store: RunStore, backfill_id: str) -> bool:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import Event, Thread
 
 from lineage_backfill.errors import BackfillError, StoreUnreachableError
 from lineage_backfill.ports import Claim, Driver, Reporter, RunStore
 from lineage_backfill.project import Project
+from lineage_backfill.runs.clock import StoreClock
 from lineage_backfill.runs.owner import LEASE, is_driving, may_drive, owner
 from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
@@ -88,7 +89,7 @@ class Service:
 
     def _look(self, store: RunStore, project: Project) -> None:
         """Take the backfills that may be driven, up to the limit."""
-        now = store.time(datetime.now(UTC))
+        now = StoreClock(store).now()
         self._reap(store, now)
         if time.monotonic() - self._announced > _ANNOUNCE.total_seconds():
             until = now + LEASE

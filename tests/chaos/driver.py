@@ -22,7 +22,8 @@ from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Engine, Lease, Move, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
-from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.clock import SystemClock
+from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.notifying import Notices, NotifyingStore
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.store.sql import SqlRunStore

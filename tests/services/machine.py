@@ -18,7 +18,7 @@ from lineage_backfill.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 #: The modules that read the clock for what is written into a run store.
-_CLOCKS = ("runs.executor", "workspace.runner", "workspace.backfills", "workspace.service")
+_CLOCKS = ("runs.clock", "cli.backfill")
 
 
 class Machine:

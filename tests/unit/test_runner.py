@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
@@ -14,6 +14,8 @@ import pytest
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Submission
+from lineage_backfill.runs.notifying import StallReporter
+from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning
@@ -92,3 +94,23 @@ def test_runs_that_have_not_begun_are_cancelled_without_their_engine(project: Pa
     project.write_text(PROJECT.replace("here", "there"))
     assert Runner(opened(project)).cancel().state is BackfillState.CANCELLED
     assert states(project) == [RunState.CANCELLED, RunState.CANCELLED]
+
+
+def test_what_a_project_lets_expire_and_tells_goes_by_the_time_of_the_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = timedelta(hours=2)
+    monkeypatch.setattr(SqlRunStore, "time", lambda _, local: local + hours)
+    hook = '[run]\nexpires = "1h"\n[[notify]]\non = ["needs_approval"]\ncommand = ["false"]\n'
+    project.write_text(PROJECT + hook)
+    before = datetime.now(UTC)
+    runner = submitted(project, FakeEngine())
+    with opened(project).open_store() as store:
+        (record,) = store.backfills()
+        assert record.expires_at is not None
+        assert abs(record.expires_at - record.submitted_at - timedelta(hours=1)) < hours / 99
+        assert record.submitted_at >= before + hours
+        with runner.notifying(store) as (reporter, _):
+            assert isinstance(reporter, StallReporter)
+            assert reporter._notices.clock.now() >= before + hours
+    assert Backfills(opened(project)).now() >= before + hours

@@ -37,7 +37,8 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.project.run_rules import RunWindow
-from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.clock import SystemClock
+from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.owner import LEASE, machine, may_drive
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
@@ -92,6 +93,15 @@ class Told(Reporter):
         self.on_stopping()
 
 
+class Shifted(SystemClock):
+    """The time of this machine, and then some."""
+
+    shift = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
 class Bench:
     """An executor with what it works on."""
 
@@ -99,9 +109,11 @@ class Bench:
         self.store = store
         self.folder = folder
         self.told = Told()
+        self.clock = Shifted()
 
     def executor(self, engine: FakeEngine, *, max_parallel: int = 4, **more: Any) -> Executor:
         return Executor(
+            clock=self.clock,
             store=self.store,
             engines={"fake": engine},
             spec_builder=spec_of,
@@ -332,9 +344,8 @@ def test_told_to_end_it_waits_for_nothing_and_leaves_the_backfill_to_the_next_dr
     assert may_drive(claim, datetime.now(UTC) + 2 * LEASE)
     engine.on_submit = lambda _: None
     engine.release()
-    later = Shifted()
-    later.shift = 2 * LEASE
-    assert bench.executor(engine, clock=later).adopt(backfill_id) is BackfillState.SUCCEEDED
+    bench.clock.shift = 2 * LEASE
+    assert bench.executor(engine).adopt(backfill_id) is BackfillState.SUCCEEDED
     assert sorted(engine.submitted) == [(run, 1) for run in "abcde"]
 
 
@@ -489,18 +500,18 @@ def test_what_is_refused_before_it_begins_stays_as_it_was(bench: Bench) -> None:
     assert bench.store.backfill(backfill_id).state is BackfillState.FAILED
 
 
-class Shifted(SystemClock):
-    """The time of this machine, and then some."""
+@pytest.fixture(params=[3, -3])
+def clock(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shifted:
+    """The store's time; the clock of the machine is wrong by some hours."""
+    right = Shifted()
+    monkeypatch.setattr(bench.clock, "now", lambda: right.now() + timedelta(hours=request.param))
+    monkeypatch.setattr(bench.store, "time", lambda _: right.now())
+    return right
 
-    shift = timedelta()
 
-    def now(self) -> datetime:
-        return super().now() + self.shift
-
-
-def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> None:
-    engine, clock, checked = FakeEngine(), Shifted(), []
-    executor = bench.executor(engine, clock=clock, check=lambda: checked.append(clock.now()))
+def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench, clock: Shifted) -> None:
+    engine, checked = FakeEngine(), []
+    executor = bench.executor(engine, check=lambda: checked.append(clock.now()))
     at = clock.now() + timedelta(hours=2)
     backfill_id = executor.start(plan_of(planned_run("a")), Submission(scheduled_for=at))
     assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
@@ -527,10 +538,10 @@ def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> Non
     ],
 )
 def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
-    bench: Bench, control: ControlRequest, state: BackfillState
+    bench: Bench, clock: Shifted, control: ControlRequest, state: BackfillState
 ) -> None:
-    engine, clock = FakeEngine(), Shifted()
-    executor = bench.executor(engine, clock=clock)
+    engine = FakeEngine()
+    executor = bench.executor(engine)
     at = clock.now() + timedelta(hours=2)
     backfill_id = executor.start(plan_of(planned_run("a")), Submission(scheduled_for=at))
     bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, control, now=NOW)
@@ -541,9 +552,9 @@ def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
     assert again(backfill_id) is BackfillState.SUCCEEDED
 
 
-def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
-    executor = bench.executor(engine, clock=clock)
+def test_a_backfill_that_expires_starts_nothing_more(bench: Bench, clock: Shifted) -> None:
+    engine = FakeEngine(holds=True)
+    executor = bench.executor(engine)
     soon = clock.now() + timedelta(hours=1)
     backfill_id = executor.start(DIAMOND, Submission(expires_at=soon))
     stopped = threading.Event()
@@ -561,10 +572,12 @@ def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("hours", [0, 1])
-def test_no_run_starts_after_the_backfill_has_expired(bench: Bench, hours: int) -> None:
+def test_no_run_starts_after_the_backfill_has_expired(
+    bench: Bench, clock: Shifted, hours: int
+) -> None:
     """Not even where the run before it ends within the same second."""
-    engine, clock = FakeEngine(), Shifted()
-    executor = bench.executor(engine, clock=clock)
+    engine = FakeEngine()
+    executor = bench.executor(engine)
     plan = plan_of(planned_run("a"), planned_run("b", "a", wave=2))
     backfill_id = executor.start(plan, Submission(expires_at=clock.now() + timedelta(hours=1)))
     engine.on_submit = lambda _: setattr(clock, "shift", timedelta(hours=hours))
@@ -611,9 +624,10 @@ def test_backfills_that_are_driven_at_once_share_the_cap(bench: Bench) -> None:
 
 def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(
     bench: Bench,
+    clock: Shifted,
 ) -> None:
-    engine, clock = FakeEngine(), Shifted()
-    executor = bench.executor(engine, clock=clock)
+    engine = FakeEngine()
+    executor = bench.executor(engine)
     backfill_id = executor.start(plan_of(planned_run("a")))
     sleeping = executor.spec_builder
 
@@ -838,9 +852,8 @@ def test_what_is_let_go_goes_on_and_is_found_again(bench: Bench) -> None:
     assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
     assert engine.ended == {}
     engine.release()
-    later = Shifted()
-    later.shift = 2 * LEASE  # its driver lives on here: only time ends the lease
-    assert bench.executor(engine, clock=later).resume(backfill_id) is BackfillState.SUCCEEDED
+    bench.clock.shift = 2 * LEASE  # its driver lives on here: only time ends the lease
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
     assert sorted(engine.submitted) == [(run, 1) for run in "abcde"]
 
 
@@ -871,10 +884,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_an_attempt_whose_time_is_up_is_stopped_and_fails(bench: Bench) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
+def test_an_attempt_whose_time_is_up_is_stopped_and_fails(bench: Bench, clock: Shifted) -> None:
+    engine = FakeEngine(holds=True)
     hour = timedelta(hours=1)
-    executor = bench.executor(engine, clock=clock, **limited(timeout=hour))
+    executor = bench.executor(engine, **limited(timeout=hour))
     backfill_id = executor.start(plan_of(RUN))
     with driving(executor, backfill_id, engine):
         clock.shift = hour
@@ -884,11 +897,11 @@ def test_an_attempt_whose_time_is_up_is_stopped_and_fails(bench: Bench) -> None:
     assert record.error == "timed out after 1:00:00"
 
 
-def test_a_timeout_is_tried_again_where_that_is_asked_for(bench: Bench) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
+def test_a_timeout_is_tried_again_where_that_is_asked_for(bench: Bench, clock: Shifted) -> None:
+    engine = FakeEngine(holds=True)
     retry = RetryPolicy(max_attempts=2, wait=timedelta(0), on=("timeout",))
     given = limited(timeout=timedelta(hours=1), retry=retry)
-    executor = bench.executor(engine, clock=clock, **given)
+    executor = bench.executor(engine, **given)
     backfill_id = executor.start(plan_of(RUN))
     with driving(executor, backfill_id, engine):
         clock.shift = timedelta(hours=1)
@@ -902,10 +915,10 @@ def test_a_timeout_is_tried_again_where_that_is_asked_for(bench: Bench) -> None:
 THEIRS = EngineRun(origin=Origin.ADOPTED, id="theirs")
 
 
-def test_what_was_adopted_is_let_go_when_its_time_is_up(bench: Bench) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
+def test_what_was_adopted_is_let_go_when_its_time_is_up(bench: Bench, clock: Shifted) -> None:
+    engine = FakeEngine(holds=True)
     engine.runs = {"a": THEIRS}
-    executor = bench.executor(engine, clock=clock, **limited(timeout=timedelta(hours=1)))
+    executor = bench.executor(engine, **limited(timeout=timedelta(hours=1)))
     backfill_id = executor.start(plan_of(RUN))
     with driving(executor, backfill_id, engine):
         clock.shift = timedelta(hours=1)
@@ -976,13 +989,13 @@ def test_what_an_attempt_runs_as_survives_a_take_over(
 
 @pytest.mark.parametrize(("hours", "stopped"), [(2, True), (0, False)])
 def test_a_timeout_counts_from_the_submission_also_after_its_driver_died(
-    bench: Bench, hours: int, stopped: bool
+    bench: Bench, clock: Shifted, hours: int, stopped: bool
 ) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
+    engine = FakeEngine(holds=True)
     engine.known["t-a"] = ("a", 1)
     backfill_id = left_running(bench, engine, machine())
     clock.shift = NOW - SystemClock().now() + timedelta(hours=hours)
-    executor = bench.executor(engine, clock=clock, **limited(timeout=timedelta(hours=1)))
+    executor = bench.executor(engine, **limited(timeout=timedelta(hours=1)))
     thread = threading.Thread(target=executor.resume, args=(backfill_id,))
     thread.start()
     if stopped:
@@ -1022,14 +1035,16 @@ def test_what_was_not_started_after_a_failure_is_retried(bench: Bench) -> None:
     assert engine.submitted == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
 
 
-def test_runs_wait_for_their_window_and_those_under_way_go_on_past_it(bench: Bench) -> None:
-    engine, clock = FakeEngine(holds=True), Shifted()
+def test_runs_wait_for_their_window_and_those_under_way_go_on_past_it(
+    bench: Bench, clock: Shifted
+) -> None:
+    engine = FakeEngine(holds=True)
     now = clock.now()
     begin, end = (
         (now + timedelta(hours=n)).time().replace(second=0, microsecond=0) for n in (2, 3)
     )
     window = RunWindow(begin=begin, end=end, zone="UTC")
-    executor = bench.executor(engine, clock=clock, max_parallel=2, **limited(window=window))
+    executor = bench.executor(engine, max_parallel=2, **limited(window=window))
     backfill_id = executor.start(plan_of(RUN, planned_run("b", "a", job="a"), planned_run("c")))
     with driving(executor, backfill_id, engine):
         assert engine.submitted == [("c", 1)]  # of a job without a window
