@@ -37,6 +37,7 @@ from lineage_backfill.project.matching import Matcher
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
+from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (
     AIRFLOW_SCRIPT,
     SQL_STORE,
@@ -157,6 +158,8 @@ class Workspace:
             return
         file = sqlite_file(self.project)
         store: RunStore
+        if file is not None and file.is_file():
+            refuse_emptied(file, state_dir(self.project) / "backfills")
         if create or file is None or file.exists():
             began = time.monotonic()
             store = load(SQL_STORE)(self.project.store_url, read_only=read_only)

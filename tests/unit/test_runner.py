@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from threading import Thread
 
 import pytest
 
+from lineage_backfill.errors import StoreError
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Submission
@@ -114,3 +117,39 @@ def test_what_a_project_lets_expire_and_tells_goes_by_the_time_of_the_store(
             assert isinstance(reporter, StallReporter)
             assert reporter._notices.clock.now() >= before + hours
     assert Backfills(opened(project)).now() >= before + hours
+
+
+def emptied(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def replaced(file: Path) -> None:
+    file.unlink()
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE customers (name)").close()
+
+
+@pytest.mark.parametrize("harm", [emptied, replaced])
+def test_a_store_file_without_its_tables_is_no_new_store_once_backfills_ran(
+    project: Path, harm: Callable[[Path], None]
+) -> None:
+    submitted(project, FakeEngine()).resume()
+    file = project.parent / ".lineage-backfill" / "runs.db"
+    log = file.with_name("runs.db-wal")
+    harm(file)
+    log.write_bytes(b"what could still be read")
+    with pytest.raises(StoreError, match="but backfills have run"):
+        Backfills(opened(project)).history()
+    assert log.exists()
+    file.unlink()
+    log.unlink()
+    assert Backfills(opened(project)).history()["backfills"] == []  # it was moved away
+
+
+def test_a_store_file_without_tables_is_a_new_store_where_no_backfill_ran(project: Path) -> None:
+    file = project.parent / ".lineage-backfill" / "runs.db"
+    file.parent.mkdir()
+    file.touch()  # as a process leaves it that was killed while it made the store
+    assert Backfills(opened(project)).history()["backfills"] == []
+    submitted(project, FakeEngine())
+    assert states(project) == ["pending", "pending"]
