@@ -5,16 +5,19 @@ The machine has this NAME, and its clock is that many SECONDS ahead.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from importlib import import_module
 from pathlib import Path
 
 from lineage_backfill.cli.main import main
+from lineage_backfill.engines.attempt import kill_group
 
 ROOT = Path(__file__).parents[2]
 #: The modules that read the clock for what is written into a run store.
@@ -63,11 +66,16 @@ class Machine:
         return out, said
 
     def end(self) -> None:
-        """Kill what still runs of what was started here."""
+        """Kill what still runs of what was started here, the jobs of killed drivers as well."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
             process.communicate(timeout=60)
+        for claim in self.folder.rglob("*.claim.json"):
+            pid = json.loads(claim.read_text())["pid"]
+            with suppress(OSError):  # it has ended
+                if Path(f"/proc/{pid}/cwd").readlink() == self.folder.resolve():
+                    kill_group(pid)
 
 
 def become(name: str, ahead: timedelta) -> None:
