@@ -185,7 +185,7 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
             f"{unseen} of {log.location} changed the same partitions at the same time",
             hint="Undo that one too, or leave both as they are.",
         )
-    state = log.state(ours.version)
+    state = log.left_by(ours.version)
     planned = {tuple(values) for values, *_ in ours.metadata.get("partitions", ())}
     wrong = {*miscounted(ours, state), *(ours.touched - planned if planned else ())}
     if wrong:

@@ -192,6 +192,11 @@ class ParquetLog:
         records, columns = self._look(version)
         return _state(records, columns, self._held(version))
 
+    def left_by(self, version: int) -> TableState:
+        """Return the table right after a version, without what others changed before the next."""
+        self.recover()
+        return _state(*self._look(version), self._held(version, is_end=False))
+
     def now(self) -> Now:
         """Return the table as it is, file by file."""
         self.recover()
@@ -554,12 +559,13 @@ class ParquetLog:
                 return record
         raise TableError(f"version {version} of {self.location} is not in its log")
 
-    def _held(self, until: int | None) -> dict[Values, Held]:
-        """Return what is known of the partitions at the end of a version."""
+    def _held(self, until: int | None, *, is_end: bool = True) -> dict[Values, Held]:
+        """Return what is known of the partitions at the end of a version, or right after it."""
         held: dict[Values, Held] = {}
         for record in self._load():
-            held.update(record.found)
-            if until is not None and record.version > until:
+            is_later = until is not None and record.version > until
+            held.update(record.found if is_end or not is_later else {})
+            if is_later:
                 break
             held.update(record.left)
         return held

@@ -206,6 +206,9 @@ class TableLog(Protocol):
     def state(self, version: int | None = None) -> TableState:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
 
+    def left_by(self, version: int) -> TableState:
+        """Return the table right after a version, without what others changed before the next."""
+
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
 

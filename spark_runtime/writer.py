@@ -203,7 +203,7 @@ class _Write:
                 version = self._publish(rows, replaced, written)
         self._verify(version)
         before = replace(self.before, version=version - 1)
-        return self._outcome(before, self._counted(self.log.state(version)))
+        return self._outcome(before, self._counted(self.log.left_by(version)))
 
     # Before the write.
 
@@ -473,7 +473,7 @@ class _Write:
 
     def _verify(self, version: int) -> None:
         (ours,) = self.log.commits(version - 1, version)
-        after = self.log.state(version)
+        after = self.log.left_by(version)
         try:
             # A commit may have occurred between this check and Delta's own.
             self._refuse_foreign_changes(after, version - 1)
@@ -512,7 +512,7 @@ class _Write:
                     hint="Retry the run as a new attempt.",
                 ),
             )
-        return self._outcome(self.log.state(version - 1), self.log.state(version))
+        return self._outcome(self.log.state(version - 1), self.log.left_by(version))
 
     def _refuse(self, ours: Commit, error: RuntimeFailure) -> NoReturn:
         """Revert a commit and raise the error, which says whether that was possible."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import OutputResult
 from spark_runtime import parquet, parquetlog, writer
 from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
@@ -23,6 +24,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.parquet import DAYS_SETTING
 from spark_runtime.parquetlog import FOLDER, ParquetLog
+from spark_runtime.reconcile import reconcile
 from spark_runtime.state import Since
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
@@ -210,6 +212,34 @@ def test_newest_first_everything_is_as_it_was(spark: SparkSession, filled: Any) 
     with pytest.raises(StaleAttemptError):
         filled.write(rows(spark, ("d1", 7)), ["d1"], token="t-1")
     assert undo("never") == {"version": None, "partitions": []}
+
+
+@pytest.mark.parametrize("absorbed", ["no", "elsewhere", "there"])
+@pytest.mark.parametrize("change", [add, remove, rewrite])
+def test_what_others_do_after_a_version_is_not_taken_for_what_it_left(
+    spark: SparkSession, filled: Any, change: Callable[[Path], None], absorbed: str
+) -> None:
+    """Our own later write takes theirs as it is, and knows how many rows that makes."""
+    options = WriteOptions(started_at=datetime.now(UTC))
+    made = {"run_id": "r-1", "token": "t-1"}
+    result = filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"], options, **made)
+    filled.write(rows(spark, ("d2", 9)), ["d2"], run_id="r-2", token="t-2")
+    undone = undo_runs(spark, tokens=["t-2"], location=filled.path, format="parquet")
+    for day in ("d1", "d2"):
+        change(Path(filled.path, f"day={day}"))
+    later = {"no": [], "elsewhere": ["d3"], "there": ["d1", "d2"]}[absorbed]
+    if later:
+        frame = rows(spark, *((day, 3) for day in later))
+        filled.write(frame, later, run_id="r-other", token="t-other", mode="append")
+    theirs = filled.rows()
+    again = undo_runs(spark, tokens=["t-2"], location=filled.path, format="parquet")
+    assert again == undone
+    (proven,) = reconcile(filled.run_spec(["d1"], **made), Tables()).outputs
+    assert isinstance(proven, OutputResult)
+    assert proven.partitions == result.partitions
+    found = filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"], options, **made)
+    assert found.partitions == result.partitions
+    assert filled.rows() == theirs
 
 
 def test_without_partitions_the_whole_is_replaced_and_put_back(
