@@ -309,8 +309,7 @@ class Application:
                 raise EnvironmentMissingError("the engine was closed", hint="Run again.")
             if not lives:
                 raise EnvironmentMissingError(
-                    f"the application did not start: {self._how_it_ended()}",
-                    hint=f"Its output: {self.log_path}",
+                    f"the application did not start: {self._how_it_ended()}", hint=self._hint()
                 )
             time.sleep(_SHORTEST)
 
@@ -383,6 +382,15 @@ class Application:
         if self._process is not None:
             self._process.poll()
         return self.place.lives(self.folder)
+
+    def _hint(self) -> str:
+        if self.place.is_far and not (self.folder / "driver").exists():
+            return (
+                f"Its driver did not open {self.folder}. If drivers do not have this folder under"
+                " the same path, mount it there, or set `reuse = false`."
+                f" Output: {self.folder / _SUBMITTED}"
+            )
+        return f"Its output: {self.log_path}"
 
     def _how_it_ended(self) -> str:
         code = self._process.wait() if self._process is not None else None

@@ -58,12 +58,15 @@ class ReuseSettings:
                 raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}")
 
 
-def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
+def spark_submit_engine(*, reuse: bool | None = None, **settings: Any) -> Engine:
     """Make the engine; with `reuse` it also takes the members of ReuseSettings.
 
-    Raises ValueError.
+    Without `reuse`, drivers on this machine are reused. Those on the cluster are not, as they must
+    then see the tool's state folder. Raises ValueError.
     """
     given = {name: settings.pop(name) for name in ReuseSettings.__slots__ if name in settings}
+    if reuse is None:
+        reuse = settings.get("deploy_mode", "client") == "client"
     if reuse is True:
         return ReusingEngine(ReuseSettings(**given), **settings)
     if reuse is not False:

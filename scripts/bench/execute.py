@@ -306,7 +306,7 @@ def on_cluster(bench: Bench, master: str, rounds: int, each: int) -> dict[str, A
         given = {**settings, **more}
         return create_engine("spark-submit", given, project=bench.project.code, state_dir=state)
 
-    engines = {"local": bench.engine, "reused": engine(reuse=True), "each": engine()}
+    engines = {"local": bench.engine, "reused": engine(reuse=True), "each": engine(reuse=False)}
     left = {"local": rounds, "reused": rounds, "each": each}
     bench.ours(fingerprints=True)
     rows = bench.rows()

@@ -68,7 +68,9 @@ def main() -> int:
         cluster = stack.enter_context(clusters[options.on]()) if real else {}
         if cluster:
             cluster |= (
-                {"cluster": True} if options.engine == "cluster" else {"kind": "spark-submit"}
+                {"cluster": True}
+                if options.engine == "cluster"
+                else {"kind": "spark-submit", "reuse": False}
             )
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))

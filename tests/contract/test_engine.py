@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.applications import ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
@@ -77,7 +78,7 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
             program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
             program.chmod(0o755)
         given = {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077"}
-        return {**given, "jars": [], **({"reuse": True} if kind == "reuse" else {})}
+        return {**given, "jars": [], "reuse": kind == "reuse"}
     if kind == "acme":
         return {"program": fake_command}
     return {"argv": [*fake_command, "{spec}"]}
@@ -91,6 +92,15 @@ def make(kind: str, folder: Path, **more: object) -> Engine:
 
 
 MUCH = 50_000_000  # bytes
+
+
+@pytest.mark.parametrize("more", [{}, {"deploy_mode": "client"}, {"deploy_mode": "cluster"}])
+def test_drivers_on_this_machine_are_reused_where_nothing_else_is_said(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
+    given = {"master": "yarn", **more}
+    engine = create_engine("spark-submit", given, project=tmp_path, state_dir=tmp_path)
+    assert isinstance(engine, ReusingEngine) is (more.get("deploy_mode") != "cluster")
 
 
 @pytest.fixture(params=["local", "command", "spark-submit", "reuse", "acme"])
@@ -600,7 +610,8 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("spark-submit", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
         ("spark-submit", {"queue": "x"}, "queue"),
         ("spark-submit", {"reuse": "yes"}, "true or false"),
-        ("spark-submit", {"slots": 2}, "needs `reuse = true`"),
+        ("spark-submit", {"reuse": False, "slots": 2}, "needs `reuse = true`"),
+        ("spark-submit", {"master": "yarn", "deploy_mode": "cluster", "slots": 2}, "needs `reuse"),
         ("spark-submit", {"reuse": True, "queue": "x"}, "queue"),
         ("spark-submit", {"reuse": True, "slots": 0}, "slots"),
         ("spark-submit", {"reuse": True, "orphan_seconds": 0}, "orphan_seconds"),

@@ -71,7 +71,7 @@ class Bench:
 
     def __init__(self, folder: Path, master: str, jobs: str = JOBS, **settings: Any) -> None:
         self.folder = folder
-        self.settings = {**SETTINGS, **settings, "master": master}
+        self.settings = {**SETTINGS, "reuse": False, **settings, "master": master}
         code = folder / "pipeline"
         code.mkdir(parents=True)
         (code / "__init__.py").touch()

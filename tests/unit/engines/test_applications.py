@@ -439,6 +439,16 @@ def test_the_next_tool_goes_on_with_an_application_that_still_starts(tmp_path: P
     taken.close()
 
 
+def test_a_driver_elsewhere_that_does_not_see_the_folder_is_told_how(tmp_path: Path) -> None:
+    folder, place = tmp_path / "one", OnCluster(FakeCluster(None))
+    started = Application.start(["false"], Terms("k", 7, 3), folder, place, cwd=tmp_path)
+    with pytest.raises(EnvironmentMissingError, match="did not start") as raised:
+        started.wait_until_ready()
+    assert f"did not open {folder}" in raised.value.hint
+    assert "reuse = false" in raised.value.hint
+    started.close()
+
+
 def test_what_was_claimed_and_not_begun_is_given_up(bench: Bench) -> None:
     """A tool sleeps right before it sends a request, and another one takes over."""
     assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
