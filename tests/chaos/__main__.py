@@ -76,14 +76,15 @@ def main() -> int:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
                 formats = dict.fromkeys(INPUTS, options.tables)
-                days = DAYS[:2] if options.engine == "spark-submit" else DAYS  # each run takes long
+                each = options.engine == "spark-submit"  # a run takes long: few of them, many kills
+                fewest, days = (_AT_ONCE, DAYS[:1]) if each else (1, DAYS)
                 tables: Tables = (
                     FileTables(folder, days, engine=options.engine)
                     if options.tables == "files"
                     else SparkTables(folder, days, formats, cluster=cluster)
                 )
                 scenario = Scenario(folder, url, tables, days=days)
-                wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))
+                wanted = min(options.kills - kills, chance.randint(fewest, _AT_ONCE))
                 patience = 30.0 if options.tables != "files" else 3.0 if is_cluster else 0.6
                 disturb_at_random(scenario, chance, kills=wanted, patience=patience)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
