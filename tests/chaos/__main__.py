@@ -76,8 +76,8 @@ def main() -> int:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
                 formats = dict.fromkeys(INPUTS, options.tables)
-                each = options.engine == "spark-submit"  # a run takes long: few of them, many kills
-                fewest, days = (_AT_ONCE, DAYS[:1]) if each else (1, DAYS)
+                fewest, times = (_AT_ONCE, 2) if real else (1, 4)  # runs of a cluster take long
+                days = DAYS[:1] if options.engine == "spark-submit" else DAYS
                 tables: Tables = (
                     FileTables(folder, days, engine=options.engine)
                     if options.tables == "files"
@@ -86,7 +86,7 @@ def main() -> int:
                 scenario = Scenario(folder, url, tables, days=days)
                 wanted = min(options.kills - kills, chance.randint(fewest, _AT_ONCE))
                 patience = 30.0 if options.tables != "files" else 3.0 if is_cluster else 0.6
-                disturb_at_random(scenario, chance, kills=wanted, patience=patience)
+                disturb_at_random(scenario, chance, kills=wanted, patience=patience, times=times)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
                 scenario.check(rewritten=scenario.workers_killed)
             scenario.end_applications()

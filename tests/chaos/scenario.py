@@ -155,16 +155,17 @@ class Scenario:
 
 
 def disturb_at_random(
-    scenario: Scenario, chance: random.Random, *, kills: int, patience: float = 0.6
+    scenario: Scenario, chance: random.Random, *, kills: int, patience: float = 0.6, times: int = 4
 ) -> None:
     """Kill executors and workers until so many died or the backfill is done.
 
-    One that is killed at no named step is killed within `patience` seconds.
+    One that is killed at a step has reached it up to so many `times`, another one is killed within
+    `patience` seconds.
     """
     while scenario.kills < kills:
         what = chance.choice(("step", "worker", "both", "moment", "moment of a worker"))
-        disturb = {(chance.choice(STEPS), chance.randint(1, 4)): "kill"}
-        worker_kills = [(chance.choice(scenario.tables.worker_steps), chance.randint(1, 3))]
+        disturb = {(chance.choice(STEPS), chance.randint(1, times)): "kill"}
+        worker_kills = [(chance.choice(scenario.tables.worker_steps), chance.randint(1, times))]
         process = scenario.start(
             disturb if what in ("step", "both") else {},
             worker_kills if what in ("worker", "both") else (),
