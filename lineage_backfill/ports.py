@@ -261,7 +261,7 @@ class Engine(Protocol):
 
 
 class ControlRequest(StrEnum):
-    """A user's request to a running backfill."""
+    """A user's request to a running backfill; later ones are stronger."""
 
     PAUSE = "pause"  # submit no more runs, let the running ones end; `resume` continues
     CANCEL = "cancel"  # submit no more runs, let the running ones end, cancel the rest
@@ -663,7 +663,10 @@ class RunStore(Protocol):
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a request for the executor of the backfill; None withdraws it."""
+        """Leave a request for the executor of the backfill; None withdraws it.
+
+        One that is weaker than the request before changes nothing: a pause takes back no cancel.
+        """
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         """Mark a backfill as deleted; raises ConflictError while an executor drives it.

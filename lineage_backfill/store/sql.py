@@ -463,8 +463,12 @@ class SqlRunStore(RunStore):
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
+        every = list(ControlRequest)
+        stronger = every[every.index(control) + 1 :] if control else []
+        held = backfills.c.control
+        kept = sa.case((held.in_(stronger), held), else_=control)
         with self._write() as connection:
-            _change(connection, backfill_id, {"control": control, "updated_at": now})
+            _change(connection, backfill_id, {"control": kept, "updated_at": now})
             _log(connection, backfill_id, now, "control_requested", {"control": control})
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:

@@ -314,10 +314,12 @@ class Backfills:
     def pause(self, backfill: str | None = None) -> BackfillOutcome:
         """Request that no more runs of a backfill are started; return its previous state.
 
-        No-op for a backfill that no process drives.
+        No-op for a backfill that no process drives, or that is being cancelled.
         """
         with self.workspace.open_store() as store:
             record, _ = _standing(store, backfill)
+            if record.state.is_under_way and record.control not in (None, ControlRequest.PAUSE):
+                return BackfillOutcome(id=record.id, state=BackfillState.CANCELLED)
             if record.state.is_under_way:
                 now = StoreClock(store).now()
                 store.request_control(record.id, ControlRequest.PAUSE, now=now)

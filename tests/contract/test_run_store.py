@@ -403,6 +403,19 @@ def test_a_control_request_reaches_the_executor(store: RunStore) -> None:
     assert store.renew(lease, now=NOW, ttl=TTL) is None
 
 
+@pytest.mark.parametrize("first", [*ControlRequest, None])
+@pytest.mark.parametrize("second", [*ControlRequest, None])
+def test_a_weaker_request_takes_back_no_stronger_one(
+    store: RunStore, first: ControlRequest | None, second: ControlRequest | None
+) -> None:
+    create(store)
+    store.request_control("b-1", first, now=NOW)
+    store.request_control("b-1", second, now=NOW)
+    strength = [None, *ControlRequest]
+    expected = max(first, second, key=strength.index) if second else None
+    assert store.backfill("b-1").control is expected
+
+
 def writes(*keys: str, name: str = "daily") -> list[DatasetPartitions]:
     return [DatasetPartitions(dataset=DatasetRef("n", name), keys=keys or None)]
 

@@ -16,8 +16,9 @@ import pytest
 from lineage_backfill.errors import StoreError
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.ports import Submission
+from lineage_backfill.ports import ControlRequest, Submission
 from lineage_backfill.runs.notifying import StallReporter
+from lineage_backfill.runs.owner import LEASE, owner
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.environment import open_project
@@ -153,3 +154,14 @@ def test_a_store_file_without_tables_is_a_new_store_where_no_backfill_ran(projec
     assert Backfills(opened(project)).history()["backfills"] == []
     submitted(project, FakeEngine())
     assert states(project) == ["pending", "pending"]
+
+
+def test_what_is_being_cancelled_is_not_paused(project: Path) -> None:
+    submitted(project, FakeEngine())
+    with opened(project).open_store() as store:
+        (record,) = store.backfills()
+        store.acquire(record.id, owner(), now=datetime.now(UTC), ttl=LEASE)  # its driver is busy
+        store.request_control(record.id, ControlRequest.KILL, now=datetime.now(UTC))
+    assert Backfills(opened(project)).pause().state is BackfillState.CANCELLED
+    with opened(project).open_store() as store:
+        assert store.backfill(record.id).control is ControlRequest.KILL
