@@ -25,12 +25,13 @@ from lineage_backfill.engines.application import (
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
 from lineage_backfill.engines.clusters import Cluster
 from lineage_backfill.engines.pool import PoolEngine
+from lineage_backfill.engines.process import pause_after
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
-_FRESH = 2.0  # seconds for which the cluster's answer is reused
+_FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,19 +220,21 @@ class OnCluster(Place):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: dict[str, tuple[float, bool]] = {}  # when it was asked for, and the answer
+        self._known: dict[str, tuple[float, bool]] = {}  # when to ask again, and the last answer
         self._stopped: dict[str, float] = {}  # when it was last stopped
 
     def lives(self, folder: Path) -> bool:
         """Whether spark-submit waits for it, or the cluster runs it or does not answer."""
         if LifeSign(folder / "alive").is_alive():
             return True
-        at, lives = self._known.get(folder.name, (-_FRESH, True))
-        if lives and time.monotonic() - at >= _FRESH:
+        again, lives = self._known.get(folder.name, (0.0, True))
+        began = time.monotonic()
+        if lives and began >= again:
             with suppress(ServiceUnreachableError):
                 state = self._cluster.look(folder.name)
                 lives = state is not None and not state.is_final
-            self._known[folder.name] = (time.monotonic(), lives)
+            now = time.monotonic()
+            self._known[folder.name] = (now + pause_after(now - began, least=_FRESH), lives)
         return lives
 
     def kill(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
-_POLL = 5.0  # seconds between two requests to a cluster
+_POLL = 5.0  # seconds between two requests to a cluster, at least
 _LOOK = 0.2  # seconds between two checks of an attempt that another executor started
 _TAIL = 20_000  # bytes of the log that are searched for the cause of a failure
 #: Runs a command and records its exit code in a line, for an executor that did not start it.
@@ -215,11 +215,12 @@ class ProcessEngine(Engine):
         """Return the outcome of an attempt; None if the engine is closed before it is known."""
         code = files.exit_code() if process is None else process.returncode
         while True:
+            began = time.monotonic()
             with suppress(ServiceUnreachableError):  # unknown for now, and checked again
                 said = files.outcome()
                 if said is not None or not self.works_elsewhere(files):
                     return self._judged(files, said, code)
-            if self._closing.wait(_POLL):
+            if self._closing.wait(pause_after(time.monotonic() - began, least=_POLL)):
                 return None
 
     def _judged(self, files: AttemptFiles, said: Outcome | None, code: int | None) -> Outcome:
@@ -252,7 +253,21 @@ def ended(files: AttemptFiles, code: int) -> Outcome:
     """Return the failure for an exit code; one by a signal counts as transient."""
     signal = signal_of(code)
     said = f"ended by signal {signal}" if signal else f"ended with exit code {code}"
-    lines = [line.strip() for line in files.log(_TAIL).splitlines() if line.strip()]
-    why = [line for line in lines if _ERROR.search(line)] or lines
-    error = f"{said}: {why[-1]}" if why else said
+    why = cause(files.log(_TAIL))
+    error = f"{said}: {why}" if why else said
     return Outcome(state=AttemptState.FAILED, error=error, transient=signal > 0)
+
+
+def pause_after(took: float, *, least: float) -> float:
+    """Return the seconds until the next request, so that slow ones keep no processor busy.
+
+    >>> [pause_after(took, least=2) for took in (0.1, 3, 20)]
+    [2, 15, 30]
+    """
+    return min(max(least, 5 * took), 30)
+
+
+def cause(output: str) -> str:
+    """Return the last error in the output of a program, or its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return ([line for line in lines if _ERROR.search(line)] or lines or [""])[-1]

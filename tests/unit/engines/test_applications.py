@@ -139,6 +139,25 @@ def test_the_cluster_tells_whether_a_far_application_lives(
         assert place.lives(folder.path)
 
 
+def test_a_cluster_that_answers_slowly_is_asked_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Slow(FakeCluster):
+        def look(self, token: str) -> AttemptState | None:
+            asked.append(now[0])
+            now[0] += 3
+            return super().look(token)
+
+    place = OnCluster(Slow(AttemptState.RUNNING))
+    for _each_second in range(20):
+        assert place.lives(tmp_path / "app1")
+        now[0] += 1
+    assert asked == [100.0, 118.0]
+
+
 def test_an_application_that_has_ended_leaves_what_is_asked_of_it(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.begun() == []
