@@ -141,7 +141,7 @@ class ReusingEngine(PoolEngine):
             f"lineage-backfill {folder.name}",
             self._entrypoints[key],
             ("application", "--folder", str(folder.resolve())),
-            conf=self._submit.found_by(folder.name),
+            conf=self._submit.found_by(folder.name, folder / "uploads"),
         )
         reuse = self._reuse
         terms = Terms(

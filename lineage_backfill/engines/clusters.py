@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from lineage_backfill.engines.attempt import signal_of
-from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.engines.process import cause
+from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
 #: Runs a program and returns its output; raises ServiceUnreachableError.
@@ -25,6 +27,16 @@ _EXIT = re.compile(r"\bexit(?:ed with status| ?code:?(?: is)?) *(-?\d+)", re.IGN
 #: YARN's exit codes of containers that its nodes or itself ended:
 #: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/ContainerExitStatus
 _YARN_ENDED = range(-109, -99)
+_PREFIX = "spark.kubernetes."
+_UPLOADS = f"{_PREFIX}file.upload.path"
+#: The properties by which files reach a driver.
+_SHARES = (f"{_PREFIX}driver.volumes.", f"{_PREFIX}driver.podTemplateFile", _UPLOADS)
+#: What spark-submit says of a pod, as far as it is read here.
+_SAID = (
+    'jsonpath=phase: {.status.phase}{range .status.containerStatuses[*].state.terminated}{"\\n"}'
+    'exit code: {.exitCode}{"\\n"}termination reason: {.reason}{end}'
+)
+_GET = ("get", "pod", "--ignore-not-found", "--request-timeout", "30s", "--output", _SAID)
 
 
 class Cluster(Protocol):
@@ -34,8 +46,11 @@ class Cluster(Protocol):
     def trusts_exit_code(self) -> bool:
         """Whether exit code 0 of spark-submit means that the application succeeded."""
 
-    def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the Spark properties by which the application can be found."""
+    def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
+        """Return the Spark properties by which the application and its files can be found.
+
+        `given` are those of the settings; `folder` may hold files until the application has ended.
+        """
 
     def name(self, token: str, said: str) -> str | None:
         """Return the cluster's name of the application, None if the output `said` lacks it."""
@@ -67,18 +82,42 @@ class Kubernetes(Cluster):
         "Failed": AttemptState.FAILED,
     }
 
-    def __init__(self, ask: Ask, *, submit: Sequence[str], namespace: str) -> None:
+    def __init__(self, ask: Ask, *, submit: Sequence[str], conf: Mapping[str, str]) -> None:
+        """Ask with spark-submit, which is called with `submit` and the properties `conf`."""
         self._ask = ask
-        self._submit = tuple(submit)
-        self._namespace = namespace
+        ours = [item for item in conf.items() if item[0].startswith(_PREFIX)]
+        self._submit = [*submit, *(part for one in ours for part in ("--conf", "=".join(one)))]
+        self._namespace = conf.get(f"{_PREFIX}namespace", "default")
+        server = submit[-1].removeprefix("k8s://")
+        self._kubectl = ["kubectl", "--server", server if "://" in server else f"https://{server}"]
+        self._kubectl += ["--namespace", self._namespace]
+        if context := conf.get(f"{_PREFIX}context"):
+            self._kubectl += ["--context", context]
 
-    def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Name the driver's pod: the cluster refuses a second one with that name."""
-        return {"spark.kubernetes.driver.pod.name": _pod(token)}
+    def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
+        """Name the driver's pod: the cluster refuses a second one with that name.
+
+        spark-submit has no other way to send files than a folder that the driver sees too.
+        """
+        usual = {
+            _UPLOADS: f"file://{folder.resolve()}",
+            f"{_PREFIX}report.interval": "60s",  # between lines in the log that it is running
+        }
+        ours = {name: value for name, value in usual.items() if name not in given}
+        return {f"{_PREFIX}driver.pod.name": _pod(token), **ours}
 
     def name(self, token: str, said: str) -> str:
         """Return the name of the driver's pod."""
         return _pod(token)
+
+    def check(self, given: Mapping[str, str]) -> None:
+        """Refuse settings by which no file reaches the driver; raises EnvironmentMissingError."""
+        if not any(name.startswith(_SHARES) for name in given):
+            raise EnvironmentMissingError(
+                "the driver's pod on Kubernetes would not see the project's folder",
+                hint=f"Mount it there under the same path with `{_SHARES[0]}…` or `{_SHARES[1]}` in"
+                f" `conf`, or name a store for the files in `{_SHARES[2]}`.",
+            )
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state by the phase of the driver's pod."""
@@ -90,7 +129,11 @@ class Kubernetes(Cluster):
         return ", ".join(_ENDED.findall(self._status(token)))
 
     def _status(self, token: str) -> str:
-        return self._ask([*self._submit, "--status", f"{self._namespace}:{_pod(token)}"])
+        """Return what kubectl says of the pod; else spark-submit, which takes seconds of work."""
+        try:
+            return self._ask([*self._kubectl, *_GET, _pod(token)])
+        except ServiceUnreachableError:
+            return self._ask([*self._submit, "--status", f"{self._namespace}:{_pod(token)}"])
 
     def stop(self, token: str) -> None:
         """Delete the driver's pod, and with it its executors' pods."""
@@ -98,7 +141,7 @@ class Kubernetes(Cluster):
 
     def logs(self, token: str) -> str:
         """Return the output of the driver's pod."""
-        return self._ask(["kubectl", "logs", "--namespace", self._namespace, _pod(token)])
+        return self._ask([*self._kubectl, "logs", _pod(token)])
 
 
 def _pod(token: str) -> str:
@@ -130,10 +173,15 @@ def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
                 timeout=_TIMEOUT,
                 check=False,
             )
+        except FileNotFoundError as error:
+            raise ServiceUnreachableError(
+                f"there is no program {command[0]} on PATH",
+                hint="Install it, or add its folder to PATH, then run this again.",
+            ) from error
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _unreachable(command, str(error)) from error
         if done.returncode:
-            raise _unreachable(command, done.stderr.strip()[-500:])
+            raise _unreachable(command, cause(done.stderr))
         return done.stdout + done.stderr if with_errors else done.stdout
 
     return ask
@@ -141,6 +189,6 @@ def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
 
 def _unreachable(command: Sequence[str], said: str) -> ServiceUnreachableError:
     return ServiceUnreachableError(
-        f"`{' '.join(command[:3])}` does not show the state of an application: {said}",
+        f"`{' '.join(command[:3])} …` failed: {said}",
         hint="Check that the program works by hand and the cluster answers, then `resume`.",
     )

@@ -22,6 +22,7 @@ from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker, was_killed
+from lineage_backfill.engines.defaults import defaults_file, read_defaults
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
@@ -87,9 +88,12 @@ class SparkSubmitEngine(ProcessEngine):
         if python:
             self._conf.setdefault("spark.pyspark.python", python)
         self._folder = state_dir / "spark-submit"
+        self._arguments = list(given.arguments)
         self._program, home = _find_program(given.spark_home, self.environment)
         if home is not None:
             self.environment["SPARK_HOME"] = home
+        file = defaults_file(self.environment, self._arguments)
+        self._effective = {**(read_defaults(self.project / file) if file else {}), **self._conf}
         self._given: dict[str, list[str]] = {
             "--master": [given.master] if given.master else [],
             "--deploy-mode": [given.deploy_mode],
@@ -101,7 +105,6 @@ class SparkSubmitEngine(ProcessEngine):
             "--archives": [self._place(archive) for archive in given.archives],
         }
         self._needs_jars = given.jars is None and not given.packages
-        self._arguments = list(given.arguments)
         self._code: dict[str, str] = {}
         self._is_on_yarn = given.master == "yarn"
         self.cluster = None if is_here else self._cluster_of(given.master)
@@ -116,6 +119,8 @@ class SparkSubmitEngine(ProcessEngine):
                 f"there is no {self._program}",
                 hint="Name Spark's folder: `spark_home` of this engine, or SPARK_HOME.",
             )
+        if isinstance(self.cluster, Kubernetes):
+            self.cluster.check(self._effective)
         if self._needs_jars:
             self._given["--jars"] = list(find_jars())
             self._needs_jars = False
@@ -146,7 +151,7 @@ class SparkSubmitEngine(ProcessEngine):
         try:
             return said + self.cluster.logs(_token(AttemptFiles(Path(handle))))
         except ServiceUnreachableError as error:
-            return f"{said}\n{error}\n"
+            return f"{said}\nthe driver's own log cannot be read: {error}\n"
 
     # Starting
 
@@ -163,15 +168,15 @@ class SparkSubmitEngine(ProcessEngine):
             f"{job['name']} {token}",
             job["entrypoint"],
             ("run", "--spec", spec_path),
-            conf=self.found_by(token),
+            conf=self.found_by(token, self._uploads(token)),
             files=sent,
         )
 
-    def found_by(self, token: str) -> Mapping[str, str]:
-        """Return the properties by which an application can be found on its cluster."""
+    def found_by(self, token: str, folder: Path) -> Mapping[str, str]:
+        """Return the properties by which an application and its files, in a folder, are found."""
         if self.cluster is not None:
-            return self.cluster.properties(token, self._conf)
-        return tagged(token, self._conf) if self._is_on_yarn else {}
+            return self.cluster.properties(token, self._effective, folder)
+        return tagged(token, self._effective) if self._is_on_yarn else {}
 
     def submission(
         self,
@@ -279,6 +284,14 @@ class SparkSubmitEngine(ProcessEngine):
             transient=state is AttemptState.FAILED and was_killed(reason),
         )
 
+    def _uploads(self, token: str) -> Path:
+        return self._folder / "uploads" / token
+
+    def _keep(self, handle: str, outcome: Outcome) -> None:
+        super()._keep(handle, outcome)
+        with suppress(OSError, ValueError, KeyError):  # of its run spec, if that is damaged
+            shutil.rmtree(self._uploads(_token(AttemptFiles(Path(handle)))), ignore_errors=True)
+
     def works_elsewhere(self, files: AttemptFiles) -> bool:
         """Whether the driver still runs on the cluster; a cancelled one is stopped."""
         if self.cluster is None:
@@ -322,20 +335,13 @@ class SparkSubmitEngine(ProcessEngine):
 
     def _cluster_of(self, master: str) -> Cluster:
         if master == "yarn":
-            manager = resource_manager(self.environment, self._conf)
-            waits = self._conf.get("spark.yarn.submit.waitAppCompletion") != "false"
+            manager = resource_manager(self.environment, self._effective)
+            waits = self._effective.get("spark.yarn.submit.waitAppCompletion") != "false"
             return Yarn(asker(self.environment), manager, waits=waits)
         if master.startswith("k8s://"):
-            namespace = self._conf.get("spark.kubernetes.namespace", "default")
-            conf = (
-                part
-                for name, value in self._conf.items()
-                if name.startswith("spark.kubernetes.")
-                for part in ("--conf", f"{name}={value}")
-            )
-            submit = (self._program, "--master", master, *conf)
+            submit = (self._program, "--master", master)
             ask = asker(self.environment, with_errors=True)  # spark-submit answers there
-            return Kubernetes(ask, submit=submit, namespace=namespace)
+            return Kubernetes(ask, submit=submit, conf=self._effective)
         raise ValueError(
             f'deploy_mode = "cluster" is for YARN and Kubernetes, not for master {master!r}: '
             "Spark runs no Python driver there"

@@ -184,7 +184,7 @@ class Yarn(Cluster):
         """Whether spark-submit waits for the end of the application."""
         return self._waits
 
-    def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
+    def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
         """Tag the application, and keep YARN from starting a second driver for it."""
         return {**tagged(token, given), "spark.yarn.maxAppAttempts": "1"}
 

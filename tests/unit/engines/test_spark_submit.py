@@ -119,19 +119,50 @@ def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> No
     ]
 
 
+TEMPLATE = "spark.kubernetes.driver.podTemplateFile"
+
+
 def test_on_kubernetes_the_token_names_the_drivers_pod(project: Path) -> None:
-    image = "spark.kubernetes.container.image"
     argv = command(
-        project, master="k8s://https://h:6443", deploy_mode="cluster", conf={image: "spark:4"}
+        project, master="k8s://https://h:6443", deploy_mode="cluster", conf={TEMPLATE: "pod.yaml"}
     )
     assert argv[1:] == [
         *("--master", "k8s://https://h:6443", "--deploy-mode", "cluster"),
         *("--py-files", "spark_runtime.zip,pipeline.zip", "--files", "P/runs/spec.json"),
         *("--name", "daily totals t-1"),
-        *confs(*DELTA, f"{image}=spark:4"),
+        *confs(*DELTA, f"{TEMPLATE}=pod.yaml"),
         *confs("spark.kubernetes.driver.pod.name=lineage-backfill-t-1-driver"),
+        *confs("spark.kubernetes.file.upload.path=file://P/state/spark-submit/uploads/t-1"),
+        *confs("spark.kubernetes.report.interval=60s"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
+
+
+@pytest.mark.parametrize("name", ["spark-defaults.conf", "others.conf"])
+def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
+    project: Path, name: str
+) -> None:
+    folder = project / "spark" / "conf"
+    folder.mkdir()
+    settings: dict[str, Any] = {"master": "k8s://h", "deploy_mode": "cluster"}
+    if name == "others.conf":
+        settings["arguments"] = [f"--properties-file=spark/conf/{name}"]
+    with pytest.raises(EnvironmentMissingError, match="would not see the project's folder") as no:
+        command(project, **settings)
+    assert "`spark.kubernetes.driver.podTemplateFile`" in no.value.hint
+    lines = (
+        "# a comment",
+        "spark.kubernetes.file.upload.path  s3a://b/up",
+        "",
+        "spark.executor.cores=",
+        "spark.executor.memory=1g",
+    )
+    (folder / name).write_text("\n".join((*lines, "spark.kubernetes.namespace : data")))
+    argv = command(project, **settings)
+    assert not any("upload.path" in part or part.endswith("=1g") for part in argv)
+    env = program(project, 'echo "$@" >&2; exit 1', "kubectl")
+    found = engine(project, **settings, env=env)
+    assert "--namespace data" in found.logs(str(project / "runs" / "spec.json"))
 
 
 def test_jars_of_this_machine_go_along_where_none_are_named(
@@ -172,13 +203,16 @@ def test_an_archive_holds_a_package_and_is_the_same_for_the_same_code(project: P
 class Answers:
     """A program that has been asked, and its answers."""
 
-    def __init__(self, *answers: str) -> None:
+    def __init__(self, *answers: str | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
 
     def __call__(self, command: Sequence[str]) -> str:
         self.asked.append(" ".join(command))
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def yarn_table(*rows: tuple[str, str, str]) -> str:
@@ -225,6 +259,8 @@ def test_yarn_kills_what_runs_and_gives_its_logs() -> None:
     ("answer", "state"),
     [
         ("Application not found.", None),
+        ("phase: Pending", AttemptState.QUEUED),
+        ("", None),
         ("Application status (driver): \n\t pod name: x\n\t phase: Pending\n", AttemptState.QUEUED),
         ("Application status (driver): \n\t phase: Running\n", AttemptState.RUNNING),
         ("Application status (driver): \n\t phase: Succeeded\n", AttemptState.SUCCEEDED),
@@ -232,16 +268,26 @@ def test_yarn_kills_what_runs_and_gives_its_logs() -> None:
     ],
 )
 def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) -> None:
+    conf = {f"spark.kubernetes.{name}": name for name in ("context", "namespace")}
+    kubectl = "kubectl --server https://h --namespace namespace --context context"
+    submit = " ".join(("spark-submit --master k8s://h", *confs(*map("=".join, conf.items()))))
+    pod = "lineage-backfill-t-1-driver"
+    get = f"{kubectl} get pod --ignore-not-found --request-timeout 30s --output jsonpath=phase: "
+
     ask = Answers(answer, "", "said")
-    cluster = Kubernetes(ask, submit=["spark-submit", "--master", "k8s://h"], namespace="data")
+    cluster = Kubernetes(
+        ask, submit=["spark-submit", "--master", "k8s://h"], conf={"spark.cores.max": "1", **conf}
+    )
     assert cluster.look("t-1") == state
     cluster.stop("t-1")
     assert cluster.logs("t-1") == "said"
-    assert ask.asked == [
-        "spark-submit --master k8s://h --status data:lineage-backfill-t-1-driver",
-        "spark-submit --master k8s://h --kill data:lineage-backfill-t-1-driver",
-        "kubectl logs --namespace data lineage-backfill-t-1-driver",
-    ]
+    assert ask.asked[0].startswith(get)
+    assert ask.asked[0].endswith(f" {pod}")
+    assert ask.asked[1:] == [f"{submit} --kill namespace:{pod}", f"{kubectl} logs {pod}"]
+
+    ask.answers = [ServiceUnreachableError("no kubectl"), answer]
+    assert cluster.look("t-1") == state
+    assert ask.asked[3:] == [ask.asked[0], f"{submit} --status namespace:{pod}"]
 
 
 @pytest.mark.parametrize(
@@ -258,14 +304,14 @@ def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) ->
 )
 def test_kubernetes_tells_how_a_driver_ended(container: str, reason: str, killed: bool) -> None:
     said = f"Application status (driver): \n\t phase: Failed\n\t {container}\n"
-    found = Kubernetes(Answers(said), submit=["spark-submit"], namespace="data").reason("t-1")
+    found = Kubernetes(Answers(said), submit=["k8s://h"], conf={}).reason("t-1")
     assert found == container.partition("\n")[0] + reason
     assert was_killed(found) is killed
 
 
-def program(project: Path, text: str) -> dict[str, str]:
-    """Put a program `yarn` into PATH, and return the environment with it."""
-    path = project / "bin" / "yarn"
+def program(project: Path, text: str, name: str = "yarn") -> dict[str, str]:
+    """Put a program into PATH, and return the environment with it."""
+    path = project / "bin" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
