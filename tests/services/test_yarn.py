@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -234,27 +234,33 @@ def claims(one: Machine) -> list[dict[str, int]]:
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_runs_share_an_application(yarn: Yarn, tmp_path: Path, mode: str) -> None:
     one = bench(yarn, tmp_path, mode, reuse=True)
-    handles = [one.submit("days", "days", f"2024-03-0{n}", name=f"{mode}-{n}") for n in (1, 2)]
+    name = share_an_application(one)
+    (application,) = yarn.applications(name)
+    assert application["state"] == "RUNNING"
+    one.engine.close()
+    wait_for(lambda: yarn.applications(name)[0]["finalStatus"] == "SUCCEEDED")
+
+
+def share_an_application(one: Bench) -> str:
+    """Let runs share an application, one of them cancelled; return its name."""
+    handles = [one.submit("days", "days", f"2024-03-0{n}", name=f"shares-{n}") for n in (1, 2)]
     one.wait(*handles)
     for n, handle in enumerate(handles, 1):
         assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
         assert one.engine.logs(handle).count("days of") == 1
         assert f"days of 2024-03-0{n}" in one.engine.logs(handle)
     (name,) = applications(one)
-    (application,) = yarn.applications(name)
-    assert application["state"] == "RUNNING"
-    waiting = one.submit("waits", "days", "2024-03-03", name=f"{mode}-waits")
+    waiting = one.submit("waits", "days", "2024-03-03", name="waits")
     begun(one, waiting, "2024-03-03")
     one.engine.cancel(waiting)
     one.wait(waiting)
     assert one.engine.poll(waiting).state is AttemptState.CANCELLED
-    after = one.submit("days", "days", "2024-03-03", name=f"{mode}-after")
+    after = one.submit("days", "days", "2024-03-03", name="after")
     one.wait(after)
     assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
     assert applications(one) == {name}
-    one.engine.close()
-    wait_for(lambda: yarn.applications(name)[0]["finalStatus"] == "SUCCEEDED")
-    assert tokens(tmp_path) == {f"t-{mode}-{what}" for what in (1, 2, "after")}
+    assert tokens(one.folder) == {f"t-{what}" for what in ("shares-1", "shares-2", "after")}
+    return name
 
 
 def applications(one: Bench) -> set[str]:
@@ -265,34 +271,64 @@ def test_an_application_on_yarn_outlives_its_tool_and_what_submitted_it(
     yarn: Yarn, tmp_path: Path
 ) -> None:
     one = bench(yarn, tmp_path, "cluster", reuse=True, orphan_seconds=60)
-    spec = one.spec("waits", "days", "2024-03-10", name="adopted")
-    settings = json.dumps(one.settings)
-    module = "tests.services.test_warm_applications"
-    command = [sys.executable, "-m", module, str(one.folder), str(spec), "t-adopted", settings]
-    tool = subprocess.Popen(command, cwd=SCRIPT.parents[1])
-    try:
+    with tool_of(one, "waits", "2024-03-10", name="adopted") as spec:
         wait_for((tmp_path / "begun-2024-03-10").exists)
-    finally:
-        tool.kill()
-        tool.wait()
-    (name,) = applications(one)
-    folder = one.folder / "state" / "applications" / name
-    os.killpg(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
-    handle = one.engine.find(spec, "t-adopted")
-    assert handle is not None
-    assert one.engine.poll(handle).state is AttemptState.RUNNING
-    (tmp_path / "go").touch()
-    one.wait(handle)
-    assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
-    # It has a tool again; a run that ends its driver fails, and another gets another application.
-    dead = one.submit("deadly", "days", "2024-03-11", name="deadly")
-    one.wait(dead)
-    outcome = one.engine.poll(dead)
-    assert (outcome.state, outcome.transient) == (AttemptState.FAILED, True), outcome
-    assert applications(one) == {name}
+    adopt(one, spec)
+    end_a_driver(one)
     after = one.submit("days", "days", "2024-03-11", name="after")
     one.wait(after)
     assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
     assert len(applications(one)) == 2
     assert tokens(tmp_path) == {"t-adopted", "t-after"}
     one.engine.close()
+
+
+@contextmanager
+def tool_of(one: Bench, job: str, day: str, *, name: str) -> Iterator[Path]:
+    """Submit an attempt with a tool of its own, which is killed at the end."""
+    spec = one.spec(job, "days", day, name=name)
+    settings = json.dumps(one.settings)
+    module = "tests.services.test_warm_applications"
+    command = [sys.executable, "-m", module, str(one.folder), str(spec), f"t-{name}", settings]
+    tool = subprocess.Popen(command, cwd=SCRIPT.parents[1])
+    try:
+        yield spec
+        assert not listening(tool.pid)  # a cluster needs no way to the tool
+    finally:
+        tool.kill()
+        tool.wait()
+
+
+def listening(process: int) -> list[str]:
+    """Return the addresses at which a process accepts connections."""
+    sockets = set()
+    for one in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):
+            sockets.add(str(one.readlink()))
+    tables = (Path(f"/proc/{process}/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+
+
+def adopt(one: Bench, spec: Path) -> None:
+    """Go on with a run whose tool is dead, and what submitted its application too."""
+    (name,) = applications(one)
+    folder = one.folder / "state" / "applications" / name
+    os.killpg(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
+    handle = one.engine.find(spec, "t-adopted")
+    assert handle is not None
+    assert one.engine.poll(handle).state is AttemptState.RUNNING
+    (one.folder / "go").touch()
+    one.wait(handle)
+    assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert applications(one) == {name}
+
+
+def end_a_driver(one: Bench) -> None:
+    """Let a run end the driver of the application; it fails alone, and can be tried again."""
+    before = applications(one)
+    dead = one.submit("deadly", "days", "2024-03-11", name="deadly")
+    one.wait(dead)
+    outcome = one.engine.poll(dead)
+    assert (outcome.state, outcome.transient) == (AttemptState.FAILED, True), outcome
+    assert applications(one) == before

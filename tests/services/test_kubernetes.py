@@ -1,0 +1,176 @@
+"""Applications on a stand-in for Kubernetes (see kubernetes.py), by a real spark-submit.
+
+They are found by the names of their pods, stopped, and never made twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.engines import clusters
+from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
+from tests.services.kubernetes import Kubernetes
+from tests.services.test_yarn import (
+    adopt,
+    applications,
+    begun,
+    end_a_driver,
+    share_an_application,
+    tokens,
+    tool_of,
+)
+from tests.services.yarn import wait_for
+
+INSTALL = Path(__file__).parents[2] / "scripts" / "install-kubectl"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Kubernetes]:
+    subprocess.run([INSTALL], check=True)
+    cluster = Kubernetes(tmp_path / "pods")
+    cluster.start()
+    yield cluster
+    cluster.close()
+
+
+def pod_of(name: str) -> str:
+    return f"lineage-backfill-{name}-driver"
+
+
+def phase(cluster: Kubernetes, name: str) -> str | None:
+    pod = cluster.pod(pod_of(name))
+    return str(pod["status"]["phase"]) if pod else None
+
+
+def drivers(cluster: Kubernetes) -> set[str]:
+    """Return the names of all driver pods that were created; the server refuses a second one."""
+    found = [name for name in cluster.created if name.endswith("-driver")]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def test_an_application_of_its_own_is_known_by_its_pod(
+    cluster: Kubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = cluster.bench(tmp_path / "one")
+    good = one.submit("days", "days", "2024-03-01", name="good")
+    dead = one.submit("dies", "days", "2024-03-03", name="dead")
+    waiting = one.submit("waits", "days", "2024-03-02", name="cancelled")
+    begun(one, waiting, "2024-03-02")
+    one.engine.cancel(waiting)
+    one.wait(good, waiting, dead)
+    assert one.engine.poll(waiting).state is AttemptState.CANCELLED
+    assert phase(cluster, "t-cancelled") is None
+    assert was_killed(one.engine.poll(dead))
+    assert phase(cluster, "t-dead") == "Failed"
+    outcome = one.engine.poll(good)
+    assert outcome.state is AttemptState.SUCCEEDED, one.engine.logs(good)
+    assert outcome.result is not None
+    assert [key["rows"] for key in outcome.result["outputs"][0]["partitions"]] == [1]
+    assert one.engine.identify(good) == EngineRun(origin=Origin.CREATED, id=pod_of("t-good"))
+    assert phase(cluster, "t-good") == "Succeeded"
+    assert tokens(one.folder) == {"t-good"}
+    assert not list((one.folder / "state" / "spark-submit" / "uploads").iterdir())
+    logs = one.engine.logs(good)
+    assert "days of 2024-03-01" in logs
+    assert logs.count("(phase: Running)") < 3
+    one.settings["env"]["PATH"] = str(tmp_path)  # `new_engine` finds no kubectl there
+    logs = one.new_engine().logs(good)
+    assert "there is no program kubectl on PATH" in logs
+    assert "days of 2024-03-01" not in logs
+
+    # Another machine asks before there is a pod, and one more asks later; both by spark-submit.
+    refusing = tmp_path / "refusing"
+    refusing.mkdir()
+    (refusing / "kubectl").write_text("#!/bin/sh\nexit 1\n")
+    (refusing / "kubectl").chmod(0o755)
+    answers: list[None] = []
+    look = clusters.Kubernetes.look
+    monkeypatch.setattr(
+        clusters.Kubernetes, "look", lambda *asked: answers.pop() if answers else look(*asked)
+    )
+    for name, asks_early in (("two", True), ("three", False)):
+        other = cluster.bench(tmp_path / name)
+        other.settings["env"]["PATH"] = f"{refusing}:{os.environ['PATH']}"
+        other.engine = other.new_engine()
+        spec = other.spec("dies", "days", "2024-03-03", name="dead")
+        answers += [None, None] * asks_early  # asked twice before a submission
+        handle = other.engine.submit(spec, "t-dead")
+        other.wait(handle)
+        assert was_killed(other.engine.poll(handle))
+        assert ("already exists" in AttemptFiles(spec).log()) == asks_early
+    assert drivers(cluster) == {pod_of(f"t-{name}") for name in ("good", "dead", "cancelled")}
+
+
+def was_killed(outcome: Outcome) -> bool:
+    is_failed = outcome.state is AttemptState.FAILED and "exit code: 137" in (outcome.error or "")
+    return is_failed and outcome.transient
+
+
+def test_while_the_server_does_not_answer_a_run_is_in_doubt_and_not_made_again(
+    cluster: Kubernetes, tmp_path: Path
+) -> None:
+    one = cluster.bench(tmp_path / "one")
+    handle = one.submit("waits", "days", "2024-03-03", name="doubt")
+    begun(one, handle, "2024-03-03")
+    pid = json.loads(Path(handle).with_name("claim.json").read_text())["pid"]
+    os.killpg(pid, signal.SIGKILL)  # spark-submit; the driver is elsewhere
+    cluster.stop()
+    later = one.new_engine()
+    for ask in (later.find, later.submit):
+        with pytest.raises(ServiceUnreachableError, match="Connection refused"):
+            ask(Path(handle), "t-doubt")
+    assert one.engine.poll(handle).state is AttemptState.RUNNING
+    cluster.start()
+    assert later.find(Path(handle), "t-doubt") == handle
+    assert later.poll(handle).state is AttemptState.RUNNING
+    (one.folder / "go").touch()
+    for _each_engine in range(2):
+        one.wait(handle)
+    for engine in (one.engine, later):
+        assert engine.poll(handle).state is AttemptState.SUCCEEDED, engine.logs(handle)
+    assert len(drivers(cluster)) == 1
+    assert tokens(one.folder) == {"t-doubt"}
+    later.close()
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_runs_share_an_application(cluster: Kubernetes, tmp_path: Path, mode: str) -> None:
+    one = cluster.bench(tmp_path / "one", mode=mode, reuse=True)
+    name = share_an_application(one)
+    executor = cluster.created[-1]
+    assert cluster.pod(executor) is not None
+    assert phase(cluster, name) == ("Running" if mode == "cluster" else None)
+    one.engine.close()
+    wait_for(lambda: cluster.pod(executor) is None)
+    assert drivers(cluster) == ({pod_of(name)} if mode == "cluster" else set())
+    wait_for(lambda: phase(cluster, name) == ("Succeeded" if mode == "cluster" else None))
+
+
+def test_an_application_outlives_its_tool_and_what_submitted_it_but_not_for_long(
+    cluster: Kubernetes, tmp_path: Path
+) -> None:
+    one = cluster.bench(tmp_path / "one", reuse=True, orphan_seconds=15)
+    with tool_of(one, "waits", "2024-03-10", name="adopted") as spec:
+        wait_for((one.folder / "begun-2024-03-10").exists)
+    adopt(one, spec)
+    (first,) = applications(one)
+    end_a_driver(one)
+    assert phase(cluster, first) == "Failed"
+    one.engine.close()
+    with tool_of(one, "days", "2024-03-11", name="after") as spec:
+        wait_for(spec.with_name("result.json").exists)
+        (second,) = applications(one) - {first}
+        assert phase(cluster, second) == "Running"
+    wait_for(lambda: phase(cluster, second) == "Succeeded")
+    assert tokens(one.folder) == {"t-adopted", "t-after"}
+    assert drivers(cluster) == {pod_of(first), pod_of(second)}
