@@ -88,7 +88,7 @@ def test_an_application_of_its_own_is_known_by_its_pod(
     assert "there is no program kubectl on PATH" in logs
     assert "days of 2024-03-01" not in logs
 
-    # Another machine asks before there is a pod, and one more asks later; both by spark-submit.
+    # Another machine asks, by spark-submit, before there is a pod; one more asks later.
     refusing = tmp_path / "refusing"
     refusing.mkdir()
     (refusing / "kubectl").write_text("#!/bin/sh\nexit 1\n")
@@ -100,8 +100,9 @@ def test_an_application_of_its_own_is_known_by_its_pod(
     )
     for name, asks_early in (("two", True), ("three", False)):
         other = cluster.bench(tmp_path / name)
-        other.settings["env"]["PATH"] = f"{refusing}:{os.environ['PATH']}"
-        other.engine = other.new_engine()
+        if asks_early:
+            other.settings["env"]["PATH"] = f"{refusing}:{os.environ['PATH']}"
+            other.engine = other.new_engine()
         spec = other.spec("dies", "days", "2024-03-03", name="dead")
         answers += [None, None] * asks_early  # asked twice before a submission
         handle = other.engine.submit(spec, "t-dead")
