@@ -105,8 +105,8 @@ def test_a_driver_that_is_killed_there_may_be_tried_again(
     one = project("cluster")
     killed = one.submit("dies", "days", "2024-03-02", name="killed")
     left = one.submit("deadly", "days", "2024-03-02", name="left")
+    one.wait(killed, left)
     for handle, transient in ((killed, True), (left, False)):
-        one.wait(handle)
         outcome = one.engine.poll(handle)
         assert (outcome.state, outcome.transient) == (AttemptState.FAILED, transient), outcome
 
