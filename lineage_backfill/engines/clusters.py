@@ -55,6 +55,10 @@ class Cluster(Protocol):
     def name(self, token: str, said: str) -> str | None:
         """Return the cluster's name of the application, None if the output `said` lacks it."""
 
+    def check(self, given: Mapping[str, str]) -> None:
+        """Refuse settings with which nothing can run there; raises EnvironmentMissingError."""
+        return  # by default, none
+
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application on the cluster, None if it is unknown there."""
 

@@ -119,7 +119,7 @@ class SparkSubmitEngine(ProcessEngine):
                 f"there is no {self._program}",
                 hint="Name Spark's folder: `spark_home` of this engine, or SPARK_HOME.",
             )
-        if isinstance(self.cluster, Kubernetes):
+        if self.cluster is not None:
             self.cluster.check(self._effective)
         if self._needs_jars:
             self._given["--jars"] = list(find_jars())

@@ -198,17 +198,20 @@ class Yarn(Cluster):
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application with this tag."""
-        return min((one.state for one in self._find(token)), key=_ORDER.index, default=None)
+        found = self._deciding(token)
+        return None if found is None else found.state
 
     def reason(self, token: str) -> str:
-        """Return what YARN says about the last application with this tag."""
-        reasons = [
-            self._ask(["yarn", "application", "-status", one.id])
-            if one.reason is None
-            else one.reason
-            for one in self._find(token)[-1:]
-        ]
-        return "".join(reasons)
+        """Return what YARN says about the end of the application with this tag."""
+        found = self._deciding(token)
+        if found is None:
+            return ""
+        if found.reason is None:
+            return self._ask(["yarn", "application", "-status", found.id])
+        return found.reason
+
+    def _deciding(self, token: str) -> Found | None:
+        return min(self._find(token), key=lambda one: _ORDER.index(one.state), default=None)
 
     def stop(self, token: str) -> None:
         """Kill the application with this tag."""

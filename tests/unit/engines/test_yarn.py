@@ -121,6 +121,11 @@ def test_what_yarn_says_of_an_end_comes_with_the_state(
     program = Program()
     assert yarn(tmp_path, program).reason(TOKEN) == said
     assert program.asked == []
+    # Of several, the one whose state counts.
+    other = {"id": "b", "state": "KILLED", "diagnostics": "killed by user"}
+    ours = {"id": "a", "state": "FINISHED", "diagnostics": said}
+    web.replace("GET", f"{RM}/apps", json=apps(ours, other))
+    assert yarn(tmp_path, program).reason(TOKEN) == said
 
 
 def test_an_application_that_another_machine_submitted_has_its_name(
