@@ -59,7 +59,11 @@ def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, s
     Replacing the partition of one would clear the other. For hours that the clock shows twice see
     `repeated`.
     """
-    named = {dimension or column for column, (_, dimension) in columns.items()}
+    named = {
+        dimension or column
+        for column, (form, dimension) in columns.items()
+        if form is None or calendar.time is None
+    }
     for static in calendar.statics if calendar.order else ():
         if static.name not in named and (len(static.keys) > 1 or static.runtime):
             first, other_key = (*static.keys, EVERY, EVERY)[:2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from datetime import date
+from typing import Any, Final, Literal, get_args
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
@@ -17,6 +18,7 @@ WriteMode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
 OnDrift = Literal["fail", "add", "relax"]
 OnMissing = Literal["guard", "fail", "read"]
+TableFormat = Literal["delta", "parquet"]
 
 #: The most keys that a declaration may count: centuries of days, 11 years of hours.
 MOST_KEYS: Final = 100_000
@@ -89,6 +91,24 @@ class DatasetDeclaration:
     def __post_init__(self) -> None:
         if self.retention is not None:
             check_count("retention", self.retention, least=1)
+        if self.format not in (None, *get_args(TableFormat)):
+            formats = ", ".join(get_args(TableFormat))
+            raise DeclarationError(f"`format` is {self.format!r}, but must be one of {formats}")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        names = list(self.columns) or [one.column for one in self.dimensions if one.column]
+        if len({name.lower() for name in names}) < len(names):
+            raise DeclarationError(
+                f"its columns {', '.join(names)} are not all different",
+                hint="Name each once; tables do not tell upper from lower case.",
+            )
+        for name, form in self.columns.items():
+            if form is not None and not date.max.strftime(form):
+                raise DeclarationError(
+                    f"`columns.{name}` is {form!r}, which writes no text",
+                    hint="Write a strftime format such as %Y-%m-%d.",
+                )
 
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.

@@ -9,7 +9,13 @@ from typing import Any, TypeVar, cast, get_args
 from lineage_backfill.errors import SpecError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import EVERY
-from lineage_backfill.project.declarations import OnDrift, OnEmpty, OnMissing, WriteMode
+from lineage_backfill.project.declarations import (
+    OnDrift,
+    OnEmpty,
+    OnMissing,
+    TableFormat,
+    WriteMode,
+)
 from lineage_backfill.runspec.values import (
     NULL_DIRECTORY,
     SCHEMA_VERSION,
@@ -189,7 +195,7 @@ _JSON_NAMES: dict[type, str] = {
 
 
 # The first of each is what an absent member means.
-_FORMATS = ("delta", "parquet")
+_FORMATS = get_args(TableFormat)
 _MODES: tuple[WriteMode, ...] = ("overwrite", "merge", "append", "full")
 _ON_EMPTY: tuple[OnEmpty, ...] = ("clear", "fail", "keep")
 _ON_DRIFT: tuple[OnDrift, ...] = ("fail", "add", "relax")

@@ -120,6 +120,18 @@ def outcome(text: str) -> str | None:
     return None
 
 
+PRODUCT = {
+    "grain": "",
+    "start": "",
+    "column": "",
+    "dimensions": '[{ name = "day", grain = "day", start = "2024-03-01" }, '
+    '{ name = "region", keys = ["eu", "us"] }]',
+}
+DS_TWICE = (
+    '[{ name = "day", grain = "day", start = "2024-03-01", column = "ds" }, '
+    '{ name = "region", keys = ["eu", "us"], column = "DS" }]'
+)
+MERGE = {"mode": '"merge"'}
 WRONG = {
     "befor": ({}, {}, {}, {"mapping": '"window"', "befor": "6"}, {}),
     "before = -2": ({}, {}, {}, {"mapping": '"window"', "before": "-2"}, {}),
@@ -151,6 +163,31 @@ WRONG = {
         {"mapping": '"identity"'},
         {},
     ),
+    "format csv": ({"format": '"csv"'}, {}, {}, {}, {}),
+    "format Delta": ({}, {"format": '"Delta"'}, {}, {}, {}),
+    "columns that differ in case": (
+        {},
+        {"column": "", "columns": '{ p = "%Y-%m-%d", P = "%d" }'},
+        {},
+        {},
+        {},
+    ),
+    "a column of two dimensions": ({}, {**PRODUCT, "dimensions": DS_TWICE}, {}, {}, MERGE),
+    "a column of two dimensions of an input": (
+        {**PRODUCT, "dimensions": DS_TWICE},
+        {},
+        {},
+        {},
+        {},
+    ),
+    "a dimension's column in the format of a date": (
+        {},
+        {**PRODUCT, "columns": '{ day = "%F", region = "%Y" }'},
+        {},
+        {},
+        {},
+    ),
+    "an input column without text": ({"column": "", "columns": '{ p = "" }'}, {}, {}, {}, {}),
     "empty window": ({}, {}, {}, {"mapping": '"window"', "by": "1"}, {}),
 }
 
