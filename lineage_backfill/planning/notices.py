@@ -132,11 +132,11 @@ def _early_reads(propagation: Propagation) -> Iterator[str]:
             if text is None:
                 text = found[key] = _early_read(facts, edge, hi)
             if text:
-                yield f"{facts.ref.name} {_label(facts, hi)} {text.format(edge.dataset)}"
+                yield f"{facts.ref.name} {text.format(edge.dataset)}"
 
 
 def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
-    """Return how many of the keys that a run key reads exist; empty if all do."""
+    """Return a run key, and how many of the keys that it reads exist; empty if all do."""
     assert edge.mapping is not None
     assert facts.calendar is not None
     time, run, ahead = edge.mapping.upstream.time, facts.calendar.time, edge.mapping.ahead
@@ -158,7 +158,8 @@ def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
     late = needed - due
     label = time.grid.label
     keys = label(late.lo) if len(late) == 1 else f"{label(late.lo)}..{label(late.hi)}"
-    text = f"reads {len(due)} of {len(needed)} keys of {{}}: {keys} not in its calendar yet"
+    text = f"{_label(facts, hi)} reads {len(due)} of {len(needed)} keys of {{}}:"
+    text += f" {keys} not in its calendar yet"
     if late.lo <= time.begun:
         text += "; rows already there are read"
     return text
