@@ -37,6 +37,10 @@ KEY_VARIABLES = ("LINEAGE_BACKFILL_LINEAGE_API_KEY", "OPENLINEAGE_API_KEY")
 
 #: Statuses of an event that will never be accepted.
 _REFUSALS = (400, 413, 422)
+#: The status of Marquez where two events name a new dataset at the same moment.
+_FAILED_ONCE = 500
+#: Statuses of a proxy that got no answer.
+_OF_PROXIES = (502, 503, 504)
 
 #: Prefix of an address in the record: the position of an event without an answer.
 _DOUBTED = "no answer "
@@ -173,16 +177,16 @@ def _post(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
     headers = {"Content-Type": "application/json"} | _key()
     address = url.rstrip("/") + "/api/v1/lineage"
     try:
-        # Marquez fails once where two events name a new dataset at the same moment.
         for _ in range(2):
             answer = requests.post(address, data=line, headers=headers, timeout=timeout)
-            if answer.status_code < 500:
+            if answer.status_code != _FAILED_ONCE:
                 break
     except requests.RequestException as error:
         raise _unanswered(address, error, timeout) from error
     if answer.status_code in _REFUSALS:
         _log.warning("%s refused a lineage event: %s", address, answer.text[:200])
         return False
+    _check_answered(address, answer.status_code)
     if not answer.ok:
         raise _AnsweredError(f"{address} answers {answer.status_code}")
     return True
@@ -205,6 +209,7 @@ def _has_taken(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
         }
         address = url + "/api/v1/events/lineage"
         answer = requests.get(address, query, headers=_key(), timeout=timeout)
+        _check_answered(address, answer.status_code)
         shown = answer.json()["events"] if answer.ok else []
         return any(_is_same(event, one, when) for one in shown)
     except requests.JSONDecodeError:
@@ -213,6 +218,12 @@ def _has_taken(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
         raise _unanswered(url, error, timeout) from error
     except (ValueError, LookupError, TypeError):  # not Marquez's form of events or times
         return False
+
+
+def _check_answered(address: str, status: int) -> None:
+    """Raise EndpointError for the status of a proxy: the server behind it may have the event."""
+    if status in _OF_PROXIES:
+        raise EndpointError(f"{address} answers {status}")
 
 
 def _unanswered(address: str, error: Exception, timeout: tuple[float, float]) -> EndpointError:

@@ -113,7 +113,10 @@ def test_an_outbox_that_cannot_be_written_is_no_error(
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Keeps what it takes; answers with the first of `answers`, else takes it."""
+    """Keeps what it takes; answers with the first of `answers`, else takes it.
+
+    With 504 it has taken it, too: a proxy did not wait for its answer.
+    """
 
     received: ClassVar[list[dict[str, Any]]] = []
     answers: ClassVar[list[int]] = []
@@ -131,7 +134,7 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         answer = self.answers.pop(0) if self.answers else 201
-        if answer == 201:
+        if answer in (201, 504):
             key = self.headers.get("Authorization")
             self.received.append({"path": self.path, "key": key, **json.loads(body)})
         time.sleep(self.late)
@@ -248,7 +251,7 @@ def test_an_endpoint_that_does_not_take_everything(
         ("nothing", ["START", "START", "COMPLETE"]),  # no Marquez: at least once
     ],
 )
-@pytest.mark.parametrize("ends", ["late", "killed"])
+@pytest.mark.parametrize("ends", ["late", "proxy", "killed"])
 def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     document: dict[str, Any],
     endpoint: str,
@@ -266,6 +269,10 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
             replay(folder, endpoint)
         assert sent(1) == ["START"]
         Receiver.answering.set()
+    elif ends == "proxy":
+        Receiver.answers.append(504)
+        with pytest.raises(EndpointError, match="answers 504"):
+            replay(folder, endpoint)
     else:  # a driver that ends while its thread waits for the answer
         post = outbox._post
 
