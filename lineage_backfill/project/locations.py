@@ -1,11 +1,11 @@
 """Locations of tables: local paths, URLs of other file systems, names in a catalog.
 
 One rule decides which names mean one location. Storage: the scheme's family (`s3`, `s3a` and
-`s3n` are one, as are `abfs` and `wasb` with both hosts of an account), the authority and the path,
-decoded, without empty segments; part files and folders of partitions belong to the table above
-them. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020
-by default. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
-where no schema is given; one catalog may be left out.
+`s3n` are one, as are `gs` and `gcs`, and `abfs` and `wasb` with both hosts of an account), the
+authority without a key or user, and the path, decoded, without empty segments; part files and
+folders of partitions belong to the table above them. `/dbfs` is `dbfs:/`, a path alone is `file:`,
+`hdfs` has port 8020 by default. Tables: the parts of the name in lower case, without Spark's own
+catalogs, in `default` where no schema is given; one catalog may be left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FAMILIES: Final = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "abfs"),
-    **{one: one for one in ("file", "dbfs", "gs", "hdfs", "viewfs", "adl", "oss", "cos", "obs")},
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **{one: one for one in ("file", "dbfs", "hdfs", "viewfs", "adl", "oss", "cos", "obs")},
 }
 #: Those of one machine or workspace: their URLs need no authority.
 _LOCAL: Final = ("file", "dbfs")
@@ -69,6 +70,8 @@ def _authority(scheme: str, authority: str) -> str:
         return "" if authority == "localhost" else authority
     if scheme == "abfs":
         return authority.replace(".blob.", ".dfs.")
+    if scheme in ("s3", "hdfs"):
+        authority = authority.rpartition("@")[2]  # a key or a user
     return authority.removesuffix(_NAME_NODE) if scheme == "hdfs" else authority
 
 
