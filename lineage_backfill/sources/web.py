@@ -81,7 +81,9 @@ class Answer:
         try:
             return read(self.body)
         except (ValueError, RecursionError) as error:
-            raise LineageError(f"{self.url}: not JSON: {error}", hint=AGAIN) from error
+            is_page = self.body.lstrip().startswith(b"<")
+            why, hint = ("a web page", _ITSELF) if is_page else (error, AGAIN)
+            raise LineageError(f"{self.url}: not JSON: {why}", hint=hint) from error
 
 
 class WebClient:

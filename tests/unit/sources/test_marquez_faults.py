@@ -30,7 +30,7 @@ FAULTS: dict[str, tuple[dict[str, Any], type[LineageError], str]] = {
     "too many requests": ({"status": 429}, ServiceUnreachableError, "answers 429"),
     "no right to": ({"status": 401}, LineageError, r"refuses \(401\)"),
     "not there": ({"status": 404}, LineageError, "answers 404"),
-    "a page for people": ({"body": "<html>"}, LineageError, "not JSON"),
+    "a page for people": ({"body": "<html>"}, LineageError, "not JSON: a web page"),
     "half of it": ({"body": '{"events": ['}, LineageError, "not JSON"),
     "deep": ({"body": "[" * 100_000 + "]" * 100_000}, LineageError, "not JSON"),
     "a list": ({"body": "[]"}, LineageError, "not of Marquez's shape"),
