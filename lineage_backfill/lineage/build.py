@@ -514,8 +514,10 @@ def _links(longest: int, facet: Any) -> tuple[Name, ...]:
 def _check(longest: int, name: tuple[Any, Any], what: str) -> None:
     for part in name:
         if type(part) is not str or not part.strip():
-            raise ValueError(f"a {what} without a name")
+            raise ValueError(f"a {what} without a name, in namespace {name[0]!r:.80}")
         if len(part) > longest:
             raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
         if not part.isprintable() and _UNPRINTABLE.search(part):
-            raise ValueError(f"a {what} name with control characters: {part!r}")
+            raise ValueError(
+                f"a {what} name with control characters, in namespace {name[0]!r:.80}: {part!r}"
+            )
