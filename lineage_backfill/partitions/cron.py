@@ -219,8 +219,15 @@ def _values(match: re.Match[str], kind: _Field, quartz: bool) -> Iterable[int]:
             f"has the {kind.name} {match[0]}, of which Quartz reads only a part",
             "write its ends as numbers, or list the names",
         )
+    if last is None and step is None:
+        return {first}
     if last is None:
-        return {first} if step is None else range(first, kind.high + 1, int(step))
+        if kind is _WEEKDAY and (7 - first) % int(step) == 0 < first:
+            raise _Refused(
+                f"has the weekday {match[0]}, whose last day is Saturday or Sunday by reader",
+                "list the days, or write a range with its end, as in 1-5/2",
+            )
+        return range(first, kind.high + 1, int(step))
     end = _number(last, kind)
     if end < first and not quartz:
         raise _Refused(

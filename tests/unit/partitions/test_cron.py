@@ -232,6 +232,9 @@ NO_MARK = "no ? in a day field"
         ("0 6 * * 5L", "Quartz counts from 1"),
         ("0 6 * * L", "Quartz counts from 1"),
         ("0 6 L * MON", "both a day of the month and a weekday"),
+        # Some readers end the weekdays at 6, others at 7, which is Sunday.
+        ("0 6 * * 1/2", "Saturday or Sunday by reader"),
+        ("0 6 * * MON/3", "Saturday or Sunday by reader"),
         ("0 22-2 * * *", "end lies before its start"),
         ("0 0 * * FRI-SUN", "end lies before its start"),
         ("0 0 1 NOV-FEB *", "end lies before its start"),
@@ -276,7 +279,10 @@ FIELDS = tuple(
                 st.tuples(st.integers(low, high), st.integers(low, high)).map(
                     lambda ends: f"{min(ends)}-{max(ends)}"
                 ),
-                st.tuples(st.integers(low, high), st.integers(2, 5)).map("{0[0]}/{0[1]}".format),
+                # Steps from a weekday to 7, which is Sunday, are refused.
+                st.tuples(st.integers(low, high if high > 7 else 0), st.integers(2, 5)).map(
+                    "{0[0]}/{0[1]}".format
+                ),
             ),
             min_size=1,
             max_size=3,
