@@ -32,6 +32,11 @@ from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
+#: A driver that waits for small runs has a small heap, which grows with the runs that need more and
+#: then shrinks. By default, Java takes a 64th of the machine's memory, and retains it.
+_SMALL_HEAP = {
+    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +146,10 @@ class ReusingEngine(PoolEngine):
             f"lineage-backfill {folder.name}",
             self._entrypoints[key],
             ("application", "--folder", str(folder.resolve())),
-            conf=self._submit.found_by(folder.name, folder / "uploads"),
+            conf={
+                **self._submit.unless_given(_SMALL_HEAP),
+                **self._submit.found_by(folder.name, folder / "uploads"),
+            },
         )
         reuse = self._reuse
         terms = Terms(

@@ -178,6 +178,10 @@ class SparkSubmitEngine(ProcessEngine):
             return self.cluster.properties(token, self._effective, folder)
         return tagged(token, self._effective) if self._is_on_yarn else {}
 
+    def unless_given(self, conf: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties that neither the settings nor Spark's own file give."""
+        return {name: value for name, value in conf.items() if name not in self._effective}
+
     def submission(
         self,
         name: str,

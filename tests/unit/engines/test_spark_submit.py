@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.clusters import Kubernetes, was_killed
 from lineage_backfill.engines.shipping import find_code, pack
@@ -163,6 +164,35 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
     env = program(project, 'echo "$@" >&2; exit 1', "kubectl")
     found = engine(project, **settings, env=env)
     assert "--namespace data" in found.logs(str(project / "runs" / "spec.json"))
+
+
+HEAP = "spark.driver.defaultJavaOptions"
+
+
+@pytest.mark.parametrize("giver", ["nothing", "conf", "spark-defaults.conf"])
+def test_a_warm_driver_starts_with_a_small_heap_unless_told_otherwise(
+    project: Path, giver: str
+) -> None:
+    program = project / "spark" / "bin" / "spark-submit"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >argv\nexit 3\n')
+    if giver == "spark-defaults.conf":
+        (project / "spark" / "conf").mkdir()
+        (project / "spark" / "conf" / giver).write_text(f"{HEAP} -Xms1g\n")
+    places = {"project": project, "state_dir": project / "state"}
+    settings: dict[str, Any] = {"spark_home": str(project / "spark"), "jars": []}
+    if giver == "conf":
+        settings["conf"] = {HEAP: "-Xms1g"}
+    warm = ReusingEngine(ReuseSettings(), **places, **settings)
+    worker = warm.new_worker(warm.key(AttemptFiles(project / "runs" / "spec.json")))
+    with pytest.raises(EnvironmentMissingError, match="exit code 3"):
+        worker.wait_until_ready()
+    worker.close()
+    warm.close()
+    argv = (project / "argv").read_text().splitlines()
+    told = {"nothing": ["-Xms64m -XX:MinHeap"], "conf": ["-Xms1g"], "spark-defaults.conf": []}
+    options = [part.removeprefix(f"{HEAP}=") for part in argv if HEAP in part]
+    assert [one.partition("FreeRatio")[0] for one in options] == told[giver]
+    assert HEAP not in " ".join(command(project)), "an application for one run starts as before"
 
 
 def test_jars_of_this_machine_go_along_where_none_are_named(
