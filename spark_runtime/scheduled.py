@@ -41,6 +41,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
     JobDeclaration,
+    ReadDeclaration,
 )
 from lineage_backfill.project.matching import DeclaredNames, is_glob, named_dataset, target
 from lineage_backfill.project.resolver import (
@@ -196,10 +197,16 @@ def declare(
         if isinstance(given, str):
             return named_dataset(declarations, given)
         found = DatasetRef(given.namespace or declarations.namespace or "default", given.name)
-        coded[found] = given.declaration(found)
+        declaration = given.declaration(found)
+        if coded.setdefault(found, declaration) != declaration:
+            raise DeclarationError(
+                f"{found} is declared in two ways",
+                hint="Use one Dataset wherever the job names it.",
+            )
         return found
 
     read = [(resolve(one.dataset), one) for one in reads]
+    _refuse_two_ways(ref, read)
     written = [(resolve(one.dataset), one) for one in writes]
     run_calendar, dimensions = calendar_of(calendar)
     said = JobDeclaration(
@@ -237,6 +244,17 @@ def declare(
         ),
         functions=_functions(table),
     )
+
+
+def _refuse_two_ways(ref: JobRef, read: Iterable[tuple[DatasetRef, Read]]) -> None:
+    """Raise DeclarationError if a job reads one dataset in two ways: both would get one of them."""
+    ways: dict[DatasetRef, ReadDeclaration] = {}
+    for data, one in read:
+        if ways.setdefault(data, one.how) != one.how:
+            raise DeclarationError(
+                f"job {ref} reads {data} in two ways",
+                hint="Declare one that covers both, such as a window, and filter it in the job.",
+            )
 
 
 def run_specs(

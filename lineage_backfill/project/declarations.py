@@ -26,6 +26,8 @@ MOST_KEYS: Final = 100_000
 
 def check_count(name: str, count: int, *, least: int = 0) -> None:
     """Raise DeclarationError if a number of keys is below `least` or above MOST_KEYS."""
+    if type(count) is not int:  # code and facets are not typed; a bool is an int to Python
+        raise DeclarationError(f"`{name}` must be a whole number, not {count!r}")
     if not least <= count <= MOST_KEYS:
         bound = f"least {least}" if count < least else f"most {MOST_KEYS}"
         raise DeclarationError(

@@ -347,11 +347,14 @@ def test_a_schedule_that_collects_no_gaps_leaves_the_newest_key(tmp_path: Path) 
         lambda: offset("days", -1_000_000_000),
         lambda: Write("days", lookback=1_000_000_000).declaration(DatasetRef("n", "days")),
         lambda: calendar_of(Calendar(grain="day", data_lag=-2)),
+        lambda: window("days", before=1.5),  # type: ignore[arg-type]
+        lambda: offset("days", "-1"),  # type: ignore[arg-type]
+        lambda: Write("days", lookback=True).declaration(DatasetRef("n", "days")),
         lambda: calendar_of(Calendar(cron="0 0 6 * * 1-5")),
     ],
 )
 def test_what_code_declares_has_the_bounds_of_the_project_file(mistaken: Any) -> None:
-    with pytest.raises(UsageError, match=r"must be at|has 6 fields"):
+    with pytest.raises(UsageError, match=r"must be at|whole number|has 6 fields"):
         mistaken()
 
 
@@ -435,6 +438,13 @@ def test_a_lookback_corrects_the_keys_before_unless_it_is_exact(nowhere: Project
             "partitioning of default:elsewhere is unknown",
         ),
         ([], [], "declares no output"),
+        ([Read(NAMES), offset(NAMES, -1)], [Write(DAYS)], "reads default:names in two ways"),
+        (
+            [Read(NAMES), Read(replace(NAMES, location="/other"))],
+            [Write(DAYS)],
+            "default:names is declared in two ways",
+        ),
+        ([Read(NAMES), Read("names")], [Write(DAYS)], None),
         ([], [Write(DAYS), Write(HOURS)], "its outputs have different calendars"),
         (
             [],
