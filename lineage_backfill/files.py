@@ -10,8 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from lineage_backfill.errors import BackfillError, UsageError
+
 #: The files that this process has open: a pipe there has its writer, as `<(…)` of a shell.
 _OWN = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+#: A path is not to blame for these.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def open_file(path: Path, buffering: int = -1) -> BinaryIO:
@@ -32,6 +36,14 @@ def read_file(path: Path) -> bytes:
 def reason(error: Exception) -> str:
     """Return an error as text; one of the system without its number and its path."""
     return getattr(error, "strerror", None) or str(error)
+
+
+def not_written(path: Path, error: OSError) -> BackfillError:
+    """Return the error for a file that cannot be written: wrong usage, unless the disk is full."""
+    message = f"{path} cannot be written: {reason(error)}"
+    if error.errno in _NO_ROOM:
+        return BackfillError(message, hint="Free disk space, or name another file with --out.")
+    return UsageError(message, hint="Name another file with --out.")
 
 
 def refuse_endless(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.files import read_file, whole_file
+from lineage_backfill.files import not_written, read_file, whole_file
 from lineage_backfill.redaction import redacted
 from lineage_backfill.runspec import strict_json
 
@@ -115,7 +115,8 @@ def kind_of(head: str) -> str:
 def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:
     """Write the pieces of a text to a file, whole or not at all.
 
-    Raises UsageError if it cannot be written, or exists and may not be replaced.
+    Raises UsageError if it cannot be written or exists and may not be replaced, and BackfillError
+    if the disk is full.
     """
     try:
         with whole_file(path, replace=replace) as file:
@@ -126,9 +127,7 @@ def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> Non
             hint="Pass --force to replace it, or name another file with --out.",
         ) from error
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}", hint="Name another file with --out."
-        ) from error
+        raise not_written(path, error) from error
 
 
 def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import platformdirs
 
-from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
+from lineage_backfill.errors import ConfigError, DeclarationError
+from lineage_backfill.files import not_written
 from lineage_backfill.lineage.merge import above, fold_children
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.lineage.unread import Unread, unread_facets
@@ -118,15 +119,13 @@ class ProjectLineage:
         """Save the lineage of the source as a snapshot, and return it.
 
         Declarations are applied when it is read, so later changes apply too. Raises UsageError if
-        it cannot be written.
+        it cannot be written, and BackfillError if the disk is full.
         """
         snapshot = self.read_source()
         try:
             load(SAVE_SNAPSHOT)(snapshot, file)
         except OSError as error:
-            raise UsageError(
-                f"{file} cannot be written: {error.strerror}", hint="Name another file with --out."
-            ) from error
+            raise not_written(file, error) from error
         return snapshot
 
     def _source(self) -> LineageSource:

@@ -304,6 +304,21 @@ def test_a_graph_where_no_file_can_be(
     assert f"{out} cannot be written" in said
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lineage", "pull", "--events", str(FOOD)),
+        (*FOOD_GRAPH, "--format", "dot"),
+        ("init", "--events", str(FOOD), "--force"),
+    ],
+)
+def test_a_full_disk_is_no_wrong_usage(
+    arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = told(capsys, *arguments, "--out", "/dev/full", code=1)
+    assert "/dev/full cannot be written: No space left on device\n  Free disk space" in said
+
+
 @pytest.mark.parametrize("form", ["tree", "table", "mermaid", "dot", "svg"])
 def test_hostile_names_and_circles_are_drawn_as_text(
     folder: Path, form: str, capsys: pytest.CaptureFixture[str]
