@@ -20,8 +20,8 @@ from lineage_backfill.runspec import strict_json
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
 #: The beginning of a text that shows its kind.
 _HEAD = 300
-_KIND = re.compile(r'\{\s*(?:"\w+":\s*[\w."]+,\s*)*"kind":\s*"(\w+)"')
-_WORD = re.compile(r"\s*(<[!?\w]+|\S+)")
+_KIND = re.compile(r'\{\s*"schema_version":\s*\d+,\s*"kind":\s*"(\w+)"')
+_LINE = re.compile(r"\s*(<[!?\w]+|\S.*)")
 Hook = Callable[[dict[str, Any]], Any]
 _encode = json.JSONEncoder(check_circular=False).encode
 
@@ -103,13 +103,15 @@ def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
 
 
 def kind_of(head: str) -> str:
-    """Return the kind of a text by its beginning.
+    """Return the kind of a text by its beginning: our own mark, a tag, or the first line.
 
     >>> kind_of('{"schema_version": 1, "kind": "plan", '), kind_of("<svg width=")
     ('plan', '<svg')
+    >>> kind_of("Job    Reads  Writes\\nclean  feed   clean")
+    'Job Reads Writes'
     """
-    found = _KIND.match(head) or _WORD.match(head)
-    return found[1] if found else ""
+    found = _KIND.match(head) or _LINE.match(head)
+    return " ".join(found[1].split()) if found else ""
 
 
 def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:

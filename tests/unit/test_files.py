@@ -102,6 +102,8 @@ PLAN = {"schema_version": 1, "kind": "plan", "id": "p-1", "jobs": []}
         '[project]\nname = "shop"\n',
         '{"schema_version": 1, "kind": "status"}',
         '{"eventType": "START", "run": {"kind": "plan"}}',
+        '{"name": "of the quarter", "kind": "plan"}',
+        '{"kind": "plan"}',
         "notes of mine",
         "<svg></svg>",
     ],
@@ -132,6 +134,13 @@ def test_a_text_replaces_only_one_that_begins_as_it_does(tmp_path: Path) -> None
     assert file.read_text() == "<svg>2</svg>"
     with pytest.raises(UsageError):
         documents.replace_alike(["digraph {}"], file)
+    table = tmp_path / "graph.txt"
+    documents.replace_alike(["Job  Reads\na  b"], table)
+    documents.replace_alike(["Job     Reads\nlonger  c"], table)
+    table.write_text("Job list\nof mine")
+    with pytest.raises(UsageError):
+        documents.replace_alike(["Job  Reads\na  b"], table)
+    assert table.read_text() == "Job list\nof mine"
 
 
 def _endless(path: Path, kind: str) -> Path:
