@@ -35,16 +35,34 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
 _FILE = re.compile(r"\.(json|ndjson|jsonl|log|gz)$", re.IGNORECASE)
 _QUERIES = re.compile(r"[?&;]([\w.-]+)=([^&;#]+)")
 #: `password=…` in what a program has printed. Not `token=`: attempts have tokens, which are none.
+_NAMED = (
+    r"(?:passw(?:or)?d|passphrase|secret|credentials?|(?<=_)pwd|(?-i:\b[Pp]wd)"
+    r"|(?<=[a-z0-9][-_.])token(?!s)|(?:api|access|account|private)[-_.]?key)[\w.-]{0,60}+"
+)
+_QUOTE = r"\\*[\"']"
+_DRAWN = r"(?!env:|file:)(?=\S*\d)"  # no word of a sentence: it has a digit
 _ASSIGNED = re.compile(
-    r"((?:passw(?:or)?d|passphrase|secret|(?<=_)pwd|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
-    rf"[\w.-]*[\"']?\s*(?:=\s*|:\s*(?=[\"']))[\"']?)[^{_END},;&]+",
+    rf"({_NAMED}(?:{_QUOTE})?\s*(?:=\s*|:\s*(?={_QUOTE})|:\s+{_DRAWN}(?=\S+\s*$))"
+    rf"|--{_NAMED}\s+{_DRAWN})"
+    rf"(?:(\\*)([\"'])(?:(?!\2\3)(?:\\.|[^\n]))*|[^{_END},;&]+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HINTS = (  # without one of them there is nothing to find
+    *("passw", "passphrase", "secret", "credential", "pwd", "-token", "_token", ".token"),
+    *("authorization", "bearer"),
+    *(
+        f"{one}{sign}key"
+        for one in ("api", "access", "account", "private")
+        for sign in ("", *"_-.")
+    ),
+)
+_BEARER = re.compile(
+    rf"(authorization(?:{_QUOTE})?\s*[:=]\s*(?:{_QUOTE})?(?:bearer|basic|digest|token)\s+"
+    rf"|\bbearer\s+(?=\S*\d))[^{_END},]+",
     re.IGNORECASE,
 )
-_KEYS = [f"{word}{sign}key" for word in ("api", "access", "account") for sign in ("", *"_-.")]
-_HINTS = ("passw", "passphrase", "secret", "pwd", "authorization", *_KEYS)  # none: nothing to find
-_BEARER = re.compile(
-    rf"(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^{_END},]+", re.IGNORECASE
-)
+#: The signature of an address, by which alone it opens what it names.
+_SIGNATURE = re.compile(r"(^|-)sig(nature)?$", re.IGNORECASE)
 #: Members of documents whose members' names tell which of them are secret.
 _TABLES = frozenset({"parameters", "headers", "conf", "env", "arguments"})
 
@@ -97,12 +115,16 @@ def redacted(text: str) -> str:
         text = _QUERY.sub(_masked_query, text)
     lowered = text.lower()
     if any(hint in lowered for hint in _HINTS):
-        text = _BEARER.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1{MASK}", text))
+        text = _BEARER.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1\2\3{MASK}", text))
     return text
 
 
 def _masked_query(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2]}={MASK}" if is_secret(found[2]) else found[0]
+    return f"{found[1]}{found[2]}={MASK}" if _is_secret_in_address(found[2]) else found[0]
+
+
+def _is_secret_in_address(name: str) -> bool:
+    return is_secret(name) or bool(_SIGNATURE.search(name))
 
 
 def document(value: Any, *, inside: bool = False) -> Any:
@@ -208,7 +230,7 @@ def secrets_in_address(text: str) -> list[str]:
     user, at, _ = _SCHEME.sub("", text, count=1).rpartition("@")
     is_path = not _SCHEME.match(text) and _FILE.search(text)
     password = user.partition(":")[2] if at and not is_path else ""
-    queries = (found[2] for found in _QUERIES.finditer(text) if is_secret(found[1]))
+    queries = (found[2] for found in _QUERIES.finditer(text) if _is_secret_in_address(found[1]))
     whole = (password, *queries)
     # A variable of several addresses is cut at its spaces and colons.
     parts = (part for one in whole for part in re.split(r"[\s:]+", one))
