@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
@@ -33,6 +33,7 @@ _QUERY = re.compile(rf"([?&;])([\w.-]+)=([^&;#{_END}]+)")
 #: How an address begins, also one with a slash too few, and how the path of a file ends.
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
 _FILE = re.compile(r"\.(json|ndjson|jsonl|log|gz)$", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _QUERIES = re.compile(r"[?&;]([\w.-]+)=([^&;#]+)")
 #: `password=…` in what a program has printed. Not `token=`: attempts have tokens, which are none.
 _NAMED = (
@@ -181,13 +182,28 @@ def _secrets(value: Any, is_below: bool) -> list[str]:
         named = ((one, is_below or is_secret(name)) for name, one in value.items())
         return [found for one, below in named for found in _secrets(one, below)]
     if isinstance(value, list | tuple):
-        return [found for one in value for found in _secrets(one, is_below)]
+        below = [found for one in value for found in _secrets(one, is_below)]
+        return [*_secrets_of_options(value), *below]
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return []
     text = str(value).removeprefix(DECLARED)
     if is_below or text != str(value):
         return [text]
     return secrets_in_address(text) if "://" in text else []
+
+
+def _secrets_of_options(words: Sequence[Any]) -> list[str]:
+    """Return the values of a command's options whose names are those of secrets.
+
+    >>> _secrets_of_options(["login", "--password", "x y", "--api-key=z", "--token={token}"])
+    ['x y', 'z']
+    """
+    found = []
+    for one, after in zip(words, [*words[1:], ""], strict=False):
+        name, equals, value = str(one).partition("=")
+        if name.startswith("-") and is_secret(name):
+            found.append(value if equals else str(after))
+    return [one for one in found if not _PLACEHOLDER.search(one)]
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:

@@ -139,8 +139,6 @@ def _run(given: Sequence[str]) -> int:
         code = program().main(args=given, prog_name="lineage-backfill", standalone_mode=False)
         sys.stdout.flush()
     except BackfillError as error:
-        if terminal.manner.debug:
-            raise
         _tell(error)
         return error.exit_code
     except TyperException as error:
@@ -159,8 +157,11 @@ def _refuse_other_encodings(given: Sequence[str]) -> None:
 def _tell(error: BackfillError) -> None:
     if terminal.manner.is_log:
         facts = {"code": error.code, "hint": error.hint, "lines": list(error.lines)}
-        terminal.log_line("error", str(error), **facts)
+        trace = {"traceback": format_exception(error)} if terminal.manner.debug else {}
+        terminal.log_line("error", str(error), **facts, **trace)
         return
+    if terminal.manner.debug:
+        sys.stderr.write(redacted("".join(format_exception(error))))
     console = terminal.err()
     console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:

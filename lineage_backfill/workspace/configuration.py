@@ -75,10 +75,11 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
         yield from redaction.secrets_in_address(address)
     for hook in project.notify:
         yield hook.secret or ""
+        yield from redaction.secrets_of({"url": hook.webhook or "", "command": hook.command})
         yield from redaction.secrets_in_path(urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
-    tables = (project.spark, *(one.settings for one in project.declarations.engines))
-    for table in tables:
+    engines = ({**one.settings, "live": one.live} for one in project.declarations.engines)
+    for table in (project.spark, *engines):
         yield from redaction.secrets_of(table)
 
 

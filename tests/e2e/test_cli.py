@@ -1018,7 +1018,14 @@ def test_a_service_that_does_not_answer_is_7(shop: Shop) -> None:
 
 def test_debug_shows_where(shop: Shop) -> None:
     process = shop.start("impact", "fed", "--debug")
-    assert "Traceback" in process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=60)[1]
+    assert "Traceback" in said
+    assert "error[LB-101]: no dataset is named 'fed'" in said
+    assert process.returncode == 64
+    process = shop.start("impact", "fed", "--debug", "--log-format", "json")
+    line = json.loads(process.communicate(timeout=60)[1].splitlines()[-1])
+    assert (process.returncode, line["code"]) == (64, "LB-101")
+    assert line["traceback"][0].startswith("Traceback")
 
 
 def test_no_color_and_no_escape_codes_off_a_terminal(shop: Shop) -> None:

@@ -178,6 +178,29 @@ def test_all_that_stands_below_the_name_of_a_secret_is_one() -> None:
     assert redaction.redacted(" ".join(secrets)) == " ".join(["***"] * 5)
 
 
+def test_a_command_is_given_secrets_by_options_or_in_an_address(tmp_path: Path) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text(
+        """
+[engines.here]
+kind = "command"
+argv = ["run", "--password", "first-one", "--token={token}", "--api-key=second-one"]
+live = ["ask", "--secret", "third-one"]
+[[notify]]
+on = ["failed"]
+command = ["page", "--auth-token", "fourth-one"]
+[[notify]]
+on = ["failed"]
+webhook = "https://me:fifth-one@h/x?token=sixth-one"
+[run]
+notify_hosts = ["h"]
+"""
+    )
+    load_project(tmp_path, environ={}, user_file=tmp_path / "none")
+    for one in ("first", "second", "third", "fourth", "fifth", "sixth"):
+        assert redaction.redacted(f"has {one}-one") == "has ***"
+    assert redaction.redacted("write {token}") == "write {token}"
+
+
 def test_passwords_are_found_in_addresses_that_are_not_written_as_they_should_be() -> None:
     assert redaction.secrets_in_address("postgresql://me:p/w?d@h/db") == ["p/w?d"]
     assert redaction.secrets_in_address("http://h/?api_key=a%20b") == ["a%20b"]
