@@ -601,6 +601,10 @@ def _connect(url: str) -> sa.Engine:
                 f"a run store is SQLite or PostgreSQL, and {redacted(url)} is neither",
                 hint=_ADDRESSES,
             )
+        dialect = parsed.get_dialect()
+        dialect.import_dbapi()
+        if dialect.is_async:
+            raise ValueError(f"{dialect.driver} works only with asyncio")
         if parsed.get_backend_name() != "sqlite":
             own = {name: value for name, value in _LIMITS.items() if name not in parsed.query}
             return sa.create_engine(parsed, json_deserializer=_decoded, connect_args=own)

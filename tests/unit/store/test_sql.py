@@ -145,7 +145,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "nosuch://x", "sqlite:////proc/nowhere/runs.db"], ids=lambda url: url[:9]
+    "url",
+    [
+        "nonsense",
+        "nosuch://x",
+        "sqlite:////proc/nowhere/runs.db",
+        "sqlite+aiosqlite:////proc/nowhere/runs.db",
+        "sqlite+pysqlcipher:////proc/nowhere/runs.db",
+        "postgresql+psycopg_async://me@127.0.0.1:9/x",
+    ],
 )
 def test_an_address_that_cannot_be_opened_says_what_to_do(url: str) -> None:
     with pytest.raises(StoreError) as caught:
