@@ -43,7 +43,13 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     ReadDeclaration,
 )
-from lineage_backfill.project.matching import DeclaredNames, is_glob, named_dataset, target
+from lineage_backfill.project.matching import (
+    DeclaredNames,
+    is_glob,
+    named_dataset,
+    target,
+    unused_globs,
+)
 from lineage_backfill.project.resolver import (
     DeclarationResolver,
     JobFacts,
@@ -278,6 +284,8 @@ def run_specs(
         request = replace(request, keys=[str(one.key) for one in handed.keys], exact=True)
     resolver, planned = resolve(job, request, now)
     facts = resolver.job(job.ref)
+    for text in unused_globs(job.lineage, job.declarations.namespace, job.ref, facts.declaration):
+        _log.warning(text)
     one_by_one = (
         _calendar(job, resolver).chunks(planned, 1) if facts.own or batch == "key" else None
     )

@@ -131,21 +131,6 @@ def _undeclared(
     }
 
 
-def unused_globs(
-    edges: Edges, home: str | None, ref: JobRef, declared: JobDeclaration | None
-) -> Iterator[str]:
-    """Yield what is wrong with globs of a job's own table that match none of its edges."""
-    if declared is None or declared.name != ref.name:
-        return
-    for word in _WORDS:
-        for edge in getattr(declared, word):
-            if is_glob(edge.dataset):
-                known = getattr(edges, word)(ref)
-                if not any(names(edge, one, home) for one in known):
-                    used = ", ".join(map(str, known[:5])) or "nothing"
-                    yield f"job {ref} {word} no {edge.dataset!r} as declared, but {used}"
-
-
 def misnamed_jobs(
     snapshot: LineageSnapshot, declarations: Declarations, undeclared: Iterable[JobRef]
 ) -> Iterator[tuple[str, JobRef]]:

@@ -8,9 +8,10 @@ from typing import TypeVar
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.planning.infer import skipping
-from lineage_backfill.planning.misnamed import misnamed_jobs, unused_globs
+from lineage_backfill.planning.misnamed import misnamed_jobs
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
 T = TypeVar("T")

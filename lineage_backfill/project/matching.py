@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from glob import escape
 from json import dumps
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -65,6 +65,28 @@ def names(edge: ReadDeclaration | WriteDeclaration, dataset: DatasetRef, home: s
             space is None or _spaces(space).match(dataset.namespace) is not None
         )
     return edge.dataset == dataset.name and space in (None, dataset.namespace)
+
+
+class _Edges(Protocol):
+    def reads(self, job: JobRef) -> Sequence[DatasetRef]: ...
+
+    def writes(self, job: JobRef) -> Sequence[DatasetRef]: ...
+
+
+def unused_globs(
+    edges: _Edges, home: str | None, ref: JobRef, declared: JobDeclaration | None
+) -> Iterator[str]:
+    """Yield what is wrong with globs of a job's own table that match none of its edges."""
+    if declared is None or declared.name != ref.name:
+        return
+    for word, sides, find in (
+        ("reads", declared.reads, edges.reads),
+        ("writes", declared.writes, edges.writes),
+    ):
+        for edge in sides:
+            if is_glob(edge.dataset) and not any(names(edge, one, home) for one in find(ref)):
+                used = ", ".join(map(str, find(ref)[:5])) or "nothing"
+                yield f"job {ref} {word} no {edge.dataset!r} as declared, but {used}"
 
 
 class Matcher(Generic[D]):

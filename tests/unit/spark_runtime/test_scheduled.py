@@ -656,3 +656,16 @@ def test_airflows_run_is_an_argument_like_the_others(nowhere: Project) -> None:
     given = read_request(parser.parse_args(["--airflow-run", text]))
     assert given.interval == (at("2024-06-10T00:00"), at("2024-06-11T00:00"))
     assert read_request(parser.parse_args(["--airflow_run", "None"])).interval is None
+
+
+@pytest.mark.parametrize("word", ["reads", "writes"])
+def test_a_glob_that_names_no_edge_of_the_job_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, word: str
+) -> None:
+    text = f'[[job]]\nname = "load"\n[[job.{word}]]\ndataset = "day_*"\n'
+    (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+    project = load_project(tmp_path)
+    job = declare(project, "load", reads=[Read(NAMES)], writes=[Write(DAYS)])
+    run_spec(job, project, StartRequest(keys=["2024-06-10"]), NOW)
+    used = "default:names" if word == "reads" else "default:days"
+    assert f"job default:load {word} no 'day_*' as declared, but {used}" in caplog.messages
