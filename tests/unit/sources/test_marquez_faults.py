@@ -90,6 +90,15 @@ def test_a_fault_is_an_error_that_says_what_next(
     assert caught.value.hint
 
 
+def test_a_hint_for_a_server_that_is_too_slow_names_the_setting(
+    mock: responses.RequestsMock,
+) -> None:
+    mock.get(re.compile(re.escape(API)), body=requests.ReadTimeout())
+    with pytest.raises(ServiceUnreachableError, match="took longer than 30 s") as caught:
+        ask(retries=0)
+    assert "Raise lineage.timeout" in caught.value.hint
+
+
 #: Faults that come with a status that the source can live with, in some places.
 BEARABLE = {"an error of its own", "not there"}
 
