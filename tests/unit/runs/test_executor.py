@@ -549,7 +549,10 @@ def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
     assert engine.submitted == []
     bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))  # it still has it
     again = executor.resume if control is ControlRequest.PAUSE else executor.retry
+    begun: list[datetime] = []
+    engine.on_submit = lambda _: begun.append(clock.now())
     assert again(backfill_id) is BackfillState.SUCCEEDED
+    assert begun[0] >= at
 
 
 def test_a_backfill_that_expires_starts_nothing_more(bench: Bench, clock: Shifted) -> None:
