@@ -445,12 +445,12 @@ def read_project(
     )
     notify_hosts = value["run.notify_hosts"] or ()
     notify = read_notify(own.tables("notify"), notify_hosts)
+    user.done()
+    own.done()
     for other in others:
         _check(other, root, notify_hosts)
         _declared(other, root, below, known)
         other.done()
-    user.done()
-    own.done()
     return Project(
         root=root,
         name=value["project.name"] or root.name,

@@ -148,6 +148,12 @@ def test_what_is_wrong_with_a_target_is_refused(
         load(tmp_path, FILE + added, flag_target=target)
 
 
+def test_a_mistake_outside_of_all_targets_is_not_blamed_on_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown key `namespace`") as raised:
+        load(tmp_path, "namespace = 'shop'" + FILE)
+    assert "target" not in str(raised.value)
+
+
 @pytest.mark.parametrize("target", ["", "prod", "stage"])
 @pytest.mark.parametrize(
     ("added", "meant"),
