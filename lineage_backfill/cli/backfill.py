@@ -49,13 +49,13 @@ _TIMED_OUT = 8
 _DECLINED = 130  # as for Ctrl-C at the question
 #: Exit code and next step for each state in which a command leaves a backfill.
 _ENDS = {
-    BackfillState.SCHEDULED: (_TIMED_OUT, "Scheduled; follow it with: {cli} watch {id}"),
-    BackfillState.RUNNING: (_TIMED_OUT, "Still running; follow it with: {cli} watch {id}"),
-    BackfillState.SUCCEEDED: (0, "See what it rewrote: {cli} report {id}"),
-    BackfillState.FAILED: (_NOT_ALL, "Fix the cause, then: {cli} retry {id}"),
-    BackfillState.CANCELLED: (_NOT_ALL, "To run what was cancelled: {cli} retry {id}"),
-    BackfillState.PAUSED: (130, "Paused; resume it with: {cli} resume {id}"),
-    BackfillState.INTERRUPTED: (130, "Interrupted, state saved; resume it with: {cli} resume {id}"),
+    BackfillState.SCHEDULED: (_TIMED_OUT, "Scheduled; follow it with: {watch}"),
+    BackfillState.RUNNING: (_TIMED_OUT, "Still running; follow it with: {watch}"),
+    BackfillState.SUCCEEDED: (0, "See what it rewrote: {report}"),
+    BackfillState.FAILED: (_NOT_ALL, "Fix the cause, then: {retry}"),
+    BackfillState.CANCELLED: (_NOT_ALL, "To run what was cancelled: {retry}"),
+    BackfillState.PAUSED: (130, "Paused; resume it with: {resume}"),
+    BackfillState.INTERRUPTED: (130, "Interrupted, state saved; resume it with: {resume}"),
 }
 
 
@@ -116,11 +116,11 @@ def carry_out(
         else:
             typer.echo(backfill)
         terminal.say(where)
-        terminal.say(_ENDS[BackfillState.RUNNING][1].format(cli="lineage-backfill", id=backfill))
+        terminal.say(_ENDS[BackfillState.RUNNING][1].format_map(source.commands(backfill)))
         return
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
-    _finish(workspace, outcome, as_json=as_json, strict=how.strict)
+    _finish(workspace, outcome, source, as_json=as_json, strict=how.strict)
 
 
 def _detach(
@@ -191,7 +191,7 @@ def _go_on(
     if outcome.had_succeeded:
         verb = "retry" if again else "resume"
         terminal.say(f"{outcome.id} has already succeeded: nothing to {verb}.")
-    _finish(workspace, outcome, as_json=which.as_json)
+    _finish(workspace, outcome, which, as_json=which.as_json)
 
 
 @takes_options
@@ -208,7 +208,7 @@ def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) ->
 
     with ExitStack() as progress_shown:
         outcome = Runner(workspace, reporter, options).undo(which.backfill, confirm=confirm)
-    _finish(workspace, outcome, as_json=which.as_json)
+    _finish(workspace, outcome, which, as_json=which.as_json)
 
 
 @takes_options
@@ -218,7 +218,7 @@ def watch(which: BackfillOptions, how: WaitOptions) -> None:
     backfills = Backfills(workspace)
     with _reporting(backfills.estimate_left(which.backfill)) as reporter:
         outcome = backfills.watch(which.backfill, reporter, timeout=limit)
-    _finish(workspace, outcome, as_json=which.as_json)
+    _finish(workspace, outcome, which, as_json=which.as_json)
 
 
 def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
@@ -270,7 +270,7 @@ def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
 def _next_step(workspace: Workspace, outcome: BackfillOutcome, status: Mapping[str, Any]) -> str:
     """Return what to do after a verb has left a backfill, as a format."""
     if outcome.is_left and Runner(workspace).has_driver():
-        return "The `drive` service resumes it; follow it with: {cli} watch {id}"
+        return "The `drive` service resumes it; follow it with: {watch}"
     expires = status["expires_at"]
     if (
         outcome.state is BackfillState.CANCELLED
@@ -282,7 +282,12 @@ def _next_step(workspace: Workspace, outcome: BackfillOutcome, status: Mapping[s
 
 
 def _finish(
-    workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
+    workspace: Workspace,
+    outcome: BackfillOutcome,
+    source: SourceOptions,
+    *,
+    as_json: bool,
+    strict: bool = False,
 ) -> None:
     """Print how a backfill ended and what to do next; exit with its code."""
     try:
@@ -308,7 +313,7 @@ def _finish(
         if terminal.manner.quiet and (failure := backfills.first_failure(document)):
             terminal.say(failure, is_needed=True)  # no progress has shown it
     then = _next_step(workspace, outcome, document)
-    terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
+    terminal.say(then.format_map(source.commands(outcome.id)))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
         text = f"Became complete meanwhile, not run: {one['job']['name']} {keys}"

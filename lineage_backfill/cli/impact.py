@@ -106,14 +106,14 @@ def impact(
         documents.emit(chain(plan_members(planned.plan), more))
     else:
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
-        _say_how_to_run(planned.plan, how)
+        _say_how_to_run(planned.plan, how, source)
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
 
 
-def _say_how_to_run(plan: Plan, how: ShowOptions) -> None:
+def _say_how_to_run(plan: Plan, how: ShowOptions, source: SourceOptions) -> None:
     if how.out:
-        terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
+        terminal.say(f"Saved. To run exactly this plan: {source.command('run', str(how.out))}")
     elif plan.totals["runs"] and not how.form and terminal.is_interactive():
         terminal.say("Nothing was run: `lineage-backfill run` takes the same arguments.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
@@ -131,6 +132,15 @@ class SourceOptions(LineageOptions):
         ]
         flags = {"--allow-torn-events": self.allow_torn_events, "--no-cache": self.no_cache}
         return [*given, *(flag for flag, is_given in flags.items() if is_given)]
+
+    def command(self, *words: str) -> str:
+        """Return a command line of ours for the same project and lineage."""
+        return shlex.join(["lineage-backfill", *words, *self.arguments()])
+
+    def commands(self, backfill: str) -> dict[str, str]:
+        """Return the command lines for a backfill by their verbs."""
+        verbs = ("watch", "report", "retry", "resume", "cancel", "undo")
+        return {verb: self.command(verb, backfill) for verb in verbs}
 
     @property
     def secret_settings(self) -> dict[str, str]:

@@ -22,14 +22,12 @@ from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.runner import DriveOptions, Runner
 
 _INTERRUPTED = 130
-_REQUESTED = "Requested; follow it to its end: lineage-backfill watch {id}"
+_REQUESTED = "Requested; follow it to its end: {watch}"
 _CANCELLED = {
     BackfillState.SCHEDULED: _REQUESTED,
     BackfillState.RUNNING: _REQUESTED,
-    BackfillState.CANCELLED: "To run what was cancelled: lineage-backfill retry {id}",
-    BackfillState.INTERRUPTED: (
-        "Interrupted before everything was cancelled; repeat: lineage-backfill cancel {id}"
-    ),
+    BackfillState.CANCELLED: "To run what was cancelled: {retry}",
+    BackfillState.INTERRUPTED: ("Interrupted before everything was cancelled; repeat: {cancel}"),
 }
 
 
@@ -39,7 +37,7 @@ def pause(which: BackfillOptions) -> None:
     backfills = Backfills(which.open())
     paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
-        text = f"No new runs are started; resume it with: lineage-backfill resume {paused.id}"
+        text = f"No new runs are started; resume it with: {which.command('resume', paused.id)}"
     else:
         text = f"{paused.id} is {paused.state}: nothing to pause."
     _finish(backfills, paused.id, text, as_json=which.as_json)
@@ -58,7 +56,9 @@ def cancel(
         options = DriveOptions(gone=takeover.gone)
         outcome = Runner(workspace, reporter, options).cancel(which.backfill, kill=kill)
     ended = "{id} has ended ({state}): nothing to cancel."
-    text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)
+    text = _CANCELLED.get(outcome.state, ended).format(
+        id=outcome.id, state=outcome.state, **which.commands(outcome.id)
+    )
     _finish(Backfills(workspace), outcome.id, text, as_json=which.as_json)
     if outcome.state is BackfillState.INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
@@ -80,7 +80,7 @@ def delete(
     """Hide a backfill from lists; the data it wrote stays, and its full id still works."""
     backfills = Backfills(source.open())
     deleted = backfills.delete(backfill).id
-    text = f"{deleted} is deleted; to undo what it wrote: lineage-backfill undo {deleted}"
+    text = f"{deleted} is deleted; to undo what it wrote: {source.command('undo', deleted)}"
     _finish(backfills, deleted, text, as_json=as_json)
 
 

@@ -141,7 +141,9 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
         may_have_written = any(run["started_at"] for run in status["runs"])
         if may_have_written and not (status["undo_of"] or status["undone_by"]):
             verbs += [("Undo it: restore what it overwrote", "undo")]
-    return [(title, f"lineage-backfill {verb} {id_}") for title, verb in verbs]
+    target = cache().project.target
+    option = f" --target={target}" if target else ""
+    return [(title, f"lineage-backfill {verb} {id_}{option}") for title, verb in verbs]
 
 
 @routes.get("/backfills/<backfill>.json")

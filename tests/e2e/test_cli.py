@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -663,6 +664,11 @@ def test_a_table_that_no_run_was_to_write_is_unexpected_and_fails_nothing(
     assert "audit" in shop("report", "--markdown").stdout
 
 
+def _told(said: str) -> list[str]:
+    """Return the words of the last command that is named as the next step."""
+    return shlex.split(said.rpartition("lineage-backfill ")[2].splitlines()[0])
+
+
 def test_a_plan_and_a_backfill_are_of_one_target(shop: Shop) -> None:
     shop.declare("[target.prod.limits]\nmax_runs = 50\n[target.test.limits]\nmax_runs = 40\n")
     assert "Target     prod" in shop("impact", *FIX, "--target", "prod").stdout
@@ -672,18 +678,22 @@ def test_a_plan_and_a_backfill_are_of_one_target(shop: Shop) -> None:
     assert "the plan was made for target 'prod', not for target 'test'" in refused
     assert "not for no target" in shop("run", "p.json", "--yes", code=64).stderr
     assert shop.journal() == []
-    shop("run", "p.json", "--yes", "--target", "prod")
+    said = shop("impact", *FIX, "--target", "prod", "--out", "p.json", "--force").stderr
+    shop(*_told(said), "--yes")
     shop.does({"daily": "fail"})
-    backfill = shop("run", *FIX, "--yes", "--target", "prod", "--detach").stdout.strip()
-    shop("watch", "--target", "prod", code=3)
+    detached = shop("run", *FIX, "--yes", "--target", "prod", "--detach")
+    failed = shop(*_told(detached.stderr), code=3).stderr
+    backfill = detached.stdout.strip()
     assert "no backfill" in shop("retry", backfill, code=64).stderr  # other targets, other stores
     shop.does({})
-    shop("retry", backfill, "--target", "prod")
+    shop(*_told(failed))
     assert "ok" in shop.document("config", "check", "--target", "prod", schema="config_check")
     assert "prod" in shop("config", "check", "--target", "prd", code=64).stderr
     environment = shop.surroundings()["env"] | {"LINEAGE_BACKFILL_TARGET": "prod"}
     listing = shop.start("history", "--json", env=environment).communicate(timeout=60)[0]
     assert len(json.loads(listing)["backfills"]) == 2
+    deleted = shop("delete", backfill, "--target", "prod").stderr
+    assert _told(deleted) == ["undo", backfill, "--target=prod"]
 
 
 def test_hooks_are_told_of_a_backfill_also_where_one_fails(shop: Shop) -> None:

@@ -35,6 +35,8 @@ events = ["events.ndjson"]
 [engines.here]
 kind = "command"
 argv = ["true"]
+[target.prod.limits]
+max_parallel = 2
 [[dataset]]
 name = "feed"
 grain = "hour"

@@ -144,6 +144,14 @@ def test_one_backfill(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) ->
     assert document(pages, "/backfills/b-1.json", "status")["totals"]["succeeded"] == 20
 
 
+def test_a_command_on_a_page_names_the_target(tmp_path: Path) -> None:
+    file = Shop.of(tmp_path).folder / "lineage-backfill.toml"
+    shop = Shop(tmp_path, open_project(file, target="prod"))
+    shop.backfill()
+    text = str(read(make_pages(shop.project).test_client(), "/backfills/b-1"))
+    assert "lineage-backfill resume b-1 --target=prod" in text
+
+
 def test_runs_are_chosen_by_state_and_job(pages: FlaskClient, runs: list[PlannedRun]) -> None:
     def shown(address: str) -> list[str]:
         links = read(pages, address).links
