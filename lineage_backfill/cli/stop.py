@@ -27,7 +27,7 @@ _CANCELLED = {
     BackfillState.SCHEDULED: _REQUESTED,
     BackfillState.RUNNING: _REQUESTED,
     BackfillState.CANCELLED: "To run what was cancelled: {retry}",
-    BackfillState.INTERRUPTED: ("Interrupted before everything was cancelled; repeat: {cancel}"),
+    BackfillState.INTERRUPTED: "Interrupted before everything was cancelled; repeat: {cancel}",
 }
 
 
