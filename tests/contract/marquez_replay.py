@@ -102,8 +102,9 @@ class Replay:
             return self._search(query["filter"])
         if found is None and path.endswith("/versions"):
             return self._versions(path)
-        if found is None and (query == {"limit": "0"} or path == f"{_API}/namespaces/default"):
-            return 404, {}, "{}"  # such counts, and this page, were not recorded
+        unrecorded = {f"{_API}/namespaces/default", f"{_API}/lineage"}
+        if found is None and (query == {"limit": "0"} or path in unrecorded):
+            return 404, {}, "{}"  # such counts, this page and some graphs were not recorded
         if found is None:
             raise LookupError(f"not recorded: {self.version} {self.scenario} {path} {query}")
         return found

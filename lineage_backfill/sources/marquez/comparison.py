@@ -7,17 +7,24 @@ whose end arrived last, and omits deleted datasets.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from lineage_backfill.errors import HTTPStatusError, ServiceUnreachableError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of, listing
 
+T = TypeVar("T")
+
 #: Limits of the comparison: it is a check on which the plan does not depend. With 10,000 jobs a
 #: server needs seconds for one of these requests.
 _REQUESTS = 64
 _SECONDS = 1.0
+_AT_ONCE = 2
 #: If a dataset has more jobs than this, the server needs seconds for one of their graphs.
 _HUB = 50
 
@@ -63,29 +70,81 @@ def _shown(
     api: Api, lineage: LineageSnapshot, stored: Mapping[Name, Name]
 ) -> Iterator[tuple[Name, Edges]]:
     """Yield jobs with the edges that Marquez shows, up to the limits."""
+    refs = {name: JobRef(*stored[name]) for name in sorted(stored)}
+    refs = {name: ref for name, ref in refs.items() if ref in lineage.jobs}
     seen: set[Name] = set()
+    near: list[Name] = []
+    far = _far_apart(lineage, refs, near)
+    # The first answer often holds all of a small graph.
+    stages = (islice(far, 1), far, ((name, 1) for name in near if name not in seen))
     left, deadline = _REQUESTS, time.monotonic() + _SECONDS
-    for name in sorted(stored):
-        if name in seen or JobRef(*stored[name]) not in lineage.jobs:
-            continue
-        if not left or time.monotonic() > deadline:
-            return
-        left -= 1
-        depth = "0" if _is_beside_hub(lineage, JobRef(*stored[name])) else "1"
+
+    def asked(stage: Iterable[tuple[Name, int]]) -> Iterator[Future[list[Any]]]:
+        nonlocal left
+        for name, depth in stage:
+            if not left or time.monotonic() > deadline:
+                return
+            left -= 1
+            yield pool.submit(_graph_around, api, name, depth)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
-            # Read once: it is only a check, and may take the server seconds.
-            node = f"job:{name[0]}:{name[1]}"
-            answer = api.ask("lineage", nodeId=node, depth=depth).value()
-        except HTTPStatusError as error:
-            if error.status not in (404, 500):  # names with ambiguous node ids
-                raise
-            continue
+            for answer in chain.from_iterable(_ahead(asked(stage), _AT_ONCE) for stage in stages):
+                for found, edges in edges_of(answer.result()):
+                    if found in stored and found not in seen:
+                        seen.add(found)
+                        yield found, edges
         except ServiceUnreachableError:
             return
-        for found, edges in edges_of(api.rows(answer, "graph")):
-            if found in stored and found not in seen:
-                seen.add(found)
-                yield found, edges
+
+
+def _ahead(items: Iterable[T], number: int) -> Iterator[T]:
+    """Yield the items, of which this many are taken before the first is yielded."""
+    taken: deque[T] = deque()
+    for item in items:
+        taken.append(item)
+        if len(taken) == number:
+            yield taken.popleft()
+    yield from taken
+
+
+def _far_apart(
+    lineage: LineageSnapshot, refs: Mapping[Name, JobRef], near: list[Name]
+) -> Iterator[tuple[Name, int]]:
+    """Yield jobs whose answers do not overlap, each with a depth; add the others to `near`."""
+    expected = set[JobRef]()
+    for name, ref in refs.items():
+        if ref in expected:
+            near.append(name)
+            continue
+        around = _around(lineage, ref)
+        expected |= around
+        yield name, int(bool(around))
+
+
+def _around(lineage: LineageSnapshot, job: JobRef) -> set[JobRef]:
+    """Return the jobs in an answer of depth 1; none beside a hub."""
+    node = lineage.jobs[job]
+    around = {job}
+    for ref in (*node.reads, *node.writes):
+        jobs = (*lineage.readers.get(ref, ()), *lineage.writers.get(ref, ()))
+        if len(jobs) > _HUB:
+            return set()
+        around.update(jobs)
+    return around
+
+
+def _graph_around(api: Api, name: Name, depth: int) -> list[Any]:
+    """Return the nodes around a job; none if Marquez cannot show them."""
+    try:
+        # Read once: it is only a check, and may take the server seconds.
+        node = f"job:{name[0]}:{name[1]}"
+        answer = api.ask("lineage", nodeId=node, depth=str(depth)).value()
+    except HTTPStatusError as error:
+        if error.status not in (404, 500):  # names with ambiguous node ids
+            raise
+        return []
+    return api.rows(answer, "graph")
 
 
 def _difference(
@@ -113,11 +172,3 @@ def _unfinished(lineage: LineageSnapshot) -> set[JobRef]:
         run.job: run.state for run in lineage.history
     }  # the newest run of each job comes last
     return {job for job, state in newest.items() if state != "COMPLETE"}
-
-
-def _is_beside_hub(lineage: LineageSnapshot, job: JobRef) -> bool:
-    node = lineage.jobs[job]
-    return any(
-        len(lineage.readers.get(ref, ())) + len(lineage.writers.get(ref, ())) > _HUB
-        for ref in (*node.reads, *node.writes)
-    )
