@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.sources.web import AGAIN, Answer, WebClient
 
+T = TypeVar("T")
 #: Namespace and name of a job or a dataset.
 Name = tuple[str, str]
 #: The inputs and the outputs of a job.
@@ -29,12 +31,21 @@ LIST_PAGE = 100
 #: With more unreadable rows than this, the server itself is broken.
 _MAX_UNREADABLE = 20
 _SHOWN = 8
-#: How many times answers may differ, as they do while events arrive.
-_TRIES = 3
+#: Seconds before answers with a contradiction are requested again: Marquez stores an event in
+#: several steps, between which it shows a part of it.
+_PAUSES = (0.0, 0.1, 0.3, 1.0)
+#: What changes in the page of a job with each event, and is not read.
+_UNREAD = frozenset({"latestRun", "latestRuns"})
+#: What changes in any row with each event: each of two answers had the time of its moment.
+_MOVING = frozenset({"updatedAt"})
 #: How many more answers have to agree with two, after as many contradictions.
 _MOST_DOUBTS = 2
 #: Characters that Marquez replaces by "_" in the namespace of a job.
 _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
+
+
+class UnsettledError(LineageError):
+    """Answers contradict each other, or one contradicts itself, perhaps for a moment."""
 
 
 class Api:
@@ -57,17 +68,19 @@ class Api:
         More have to agree once answers of this server have differed. Raises LineageError if they
         keep differing.
         """
+        return settled(lambda: self._agreed(path, query))
+
+    def _agreed(self, path: str, query: dict[str, str]) -> Any:
         with ThreadPoolExecutor(1) as pool:
-            for _ in range(_TRIES):
-                other = pool.submit(self._said, path, query)
-                one = self._said(path, query)
-                more = (self._said(path, query) for _ in range(self._doubts))
-                if all(_is_same(one, answer) for answer in chain([other.result()], more)):
-                    if isinstance(one, HTTPStatusError):
-                        raise one
-                    return one
+            other = pool.submit(self._said, path, query)
+            one = self._said(path, query)
+            more = (self._said(path, query) for _ in range(self._doubts))
+            if not all(_is_same(one, answer) for answer in chain([other.result()], more)):
                 self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
-        raise LineageError(f"{path}: the server's answer differs each time", hint=AGAIN)
+                raise UnsettledError(f"{path}: the server's answer differs each time", hint=AGAIN)
+        if isinstance(one, HTTPStatusError):
+            raise one
+        return one
 
     def born(self) -> str:
         """Return when the server's database was created, which identifies it; empty if unknown."""
@@ -80,12 +93,16 @@ class Api:
 
     def get_list(
         self, path: str, member: str, number: Callable[[], int | None], **query: str
-    ) -> Any:
-        """Return an answer with `number` rows, else one that two requests agree on."""
-        one = self._said(path, query)
-        if not isinstance(one, HTTPStatusError) and len(self.rows(one, member)) == number():
-            return one
-        return self.get(path, **query)
+    ) -> list[Any]:
+        """Return a whole list: of `number` rows, else one that two requests agree on."""
+
+        def read() -> list[Any]:
+            one = self._said(path, query)
+            if isinstance(one, HTTPStatusError) or len(self.rows(one, member)) != number():
+                one = self._agreed(path, query)
+            return counted(path, one, self.rows(one, member), 0, int(query["limit"]))
+
+        return settled(read)
 
     def number(self, path: str) -> int | None:
         """Return the number of rows of a list by the count in one answer; None without a count."""
@@ -143,11 +160,13 @@ class Api:
             offset, size = offset + len(rows), LIST_PAGE
 
     def _page(self, path: str, member: str, offset: int, limit: int) -> list[Any]:
-        answer = self.get(path, limit=str(limit), offset=str(offset))
-        rows = self.rows(answer, member)
-        if member != "jobs":  # it counts some of these that it does not show
-            counted(path, answer, rows, offset, limit)
-        return rows
+        def read() -> list[Any]:
+            answer = self._agreed(path, {"limit": str(limit), "offset": str(offset)})
+            rows = self.rows(answer, member)
+            # It counts some jobs that it does not show.
+            return rows if member == "jobs" else counted(path, answer, rows, offset, limit)
+
+        return settled(read)
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -171,28 +190,45 @@ def listed(answer: Any, member: str) -> list[Any]:
     return rows
 
 
-def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> None:
-    """Raise LineageError if a list has more or fewer rows than its count says, or one twice."""
+def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> list[Any]:
+    """Return the rows; raises UnsettledError if their number is not as counted, or one is twice."""
     if len({json.dumps(row, sort_keys=True) for row in rows}) < len(rows):
-        raise LineageError(f"{path}: a list that has a row twice", hint=AGAIN)
+        raise UnsettledError(f"{path}: a list that has a row twice", hint=AGAIN)
     total = answer.get("totalCount")
     if total is not None and len(rows) != min(limit, max(0, int(total) - offset)):
-        raise LineageError(
+        raise UnsettledError(
             f"{path}: a list of {len(rows)} rows from {offset} on, where it counts {total} in all",
             hint=AGAIN,
         )
+    return rows
+
+
+def settled(read: Callable[[], T]) -> T:
+    """Return what `read` returns, which is repeated while it raises UnsettledError."""
+    for pause in _PAUSES:
+        try:
+            return read()
+        except UnsettledError:
+            time.sleep(pause)
+    return read()
 
 
 def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, HTTPStatusError) and isinstance(other, HTTPStatusError):
         return one.status == other.status
+    if isinstance(one, dict) and isinstance(other, dict):
+        one, other = (_without(_UNREAD, answer) for answer in (one, other))
     return bool(one == other or _in_order(one) == _in_order(other))
 
 
+def _without(names: Collection[str], value: dict[str, Any]) -> dict[str, Any]:
+    return {name: member for name, member in value.items() if name not in names}
+
+
 def _in_order(value: Any) -> Any:
-    """Return a value with sorted lists, as the server guarantees no order."""
+    """Return a value without `_MOVING`, its lists sorted, as the server guarantees no order."""
     if isinstance(value, dict):
-        return {name: _in_order(member) for name, member in value.items()}
+        return {name: _in_order(member) for name, member in _without(_MOVING, value).items()}
     if isinstance(value, list):
         return sorted(map(_in_order, value), key=lambda item: json.dumps(item, sort_keys=True))
     return value

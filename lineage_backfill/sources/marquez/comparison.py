@@ -76,7 +76,8 @@ def _shown(
     near: list[Name] = []
     far = _far_apart(lineage, refs, near)
     # The first answer often holds all of a small graph.
-    stages = (islice(far, 1), far, ((name, 1) for name in near if name not in seen))
+    first = islice(far, int(len(refs) <= _HUB))
+    stages = (first, far, ((name, 1) for name in near if name not in seen))
     left, deadline = _REQUESTS, time.monotonic() + _SECONDS
 
     def asked(stage: Iterable[tuple[Name, int]]) -> Iterator[Future[list[Any]]]:

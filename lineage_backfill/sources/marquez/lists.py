@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from lineage_backfill.errors import HTTPStatusError
 from lineage_backfill.lineage.build import LISTENER
-from lineage_backfill.sources.marquez.api import Api, Name, counted, segment
+from lineage_backfill.sources.marquez.api import Api, Name, segment
 
 Kind = Literal["job", "dataset"]
 _MAX_NAMES_LISTED = 1_000_000
@@ -53,9 +53,7 @@ class Lists:
         try:
             query = {"q": "%", "filter": kind, "limit": str(_MAX_NAMES_LISTED)}
             number = self._jobs_counted if kind == "job" else self._datasets_counted
-            answer = self._api.get_list("search", "results", number, **query)
-            rows = self._api.rows(answer, "results")
-            counted("search", answer, rows, 0, _MAX_NAMES_LISTED)
+            rows = self._api.get_list("search", "results", number, **query)
             if any(row["type"] != kind.upper() for row in rows):
                 raise TypeError(f"a list of {kind}s that holds others")
         except HTTPStatusError as error:

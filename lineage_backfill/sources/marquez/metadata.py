@@ -27,6 +27,7 @@ from lineage_backfill.sources.marquez.api import (
     listed,
     listing,
     segment,
+    settled,
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 from lineage_backfill.sources.marquez.lists import Lists
@@ -263,10 +264,13 @@ class MarquezMetadata:
         One answer is enough.
         """
         path = f"{job_path(stored)}/versions"
-        try:
+
+        def read() -> list[Any]:
             answer = self._api.ask(path, limit=str(LIST_PAGE), offset="0").value()
-            rows = self._api.rows(answer, "versions")
-            counted(path, answer, rows, 0, LIST_PAGE)
+            return counted(path, answer, self._api.rows(answer, "versions"), 0, LIST_PAGE)
+
+        try:
+            rows = settled(read)
             if len(rows) == LIST_PAGE:
                 rows = self._versions(stored)
         except HTTPStatusError as error:

@@ -367,6 +367,72 @@ def test_a_page_that_alone_tells_of_a_job_is_not_believed_from_two_answers(view:
         read(made, view=view)
 
 
+def test_what_changes_with_each_event_is_not_compared() -> None:
+    made = server()
+    numbers = count()
+    expected = read(made, view="graph")
+
+    def moving(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path not in ("namespaces/n/jobs/told1", "search"):
+            return None
+        made.before_answer = lambda *_: None
+        status, body = made.answer(path, query)
+        made.before_answer = moving
+        number = next(numbers)
+        when = {"updatedAt": f"2024-01-09T00:00:00.{number:03}Z"}
+        if path == "search":
+            return status, body | {"results": [row | when for row in body["results"]]}
+        newest = {"id": f"r{number}", "state": "RUNNING"}
+        return status, body | when | {"latestRun": newest, "latestRuns": [newest]}
+
+    made.before_answer = moving
+    assert read(made, view="graph").jobs == expected.jobs
+    assert next(numbers) > 1
+
+
+def other_inputs(body: Any, number: int) -> Any:
+    """Another input in each answer."""
+    return body | {"inputs": [{"namespace": "n", "name": f"d{number}"}]}
+
+
+def uncounted(body: Any, number: int) -> Any:
+    """A run that is counted before it is shown."""
+    return body | {"totalCount": body["totalCount"] + 1}
+
+
+#: A page, and what of it is stored first.
+STEPS = {
+    "inputs": ("namespaces/n/jobs/told1", other_inputs),
+    "runs": ("namespaces/n/jobs/j4/runs", uncounted),
+    "names": ("search", uncounted),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_event_that_is_stored_in_steps_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    asked, change = STEPS[step]
+    made = server()
+    expected = read(made, view="graph")
+    pauses: list[float] = []
+    monkeypatch.setattr(api, "_PAUSES", (0.0, 1.0, 2.0, 3.0))
+    monkeypatch.setattr("lineage_backfill.sources.marquez.api.time.sleep", pauses.append)
+    numbers = count()
+
+    def stored(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path != asked or len(pauses) > 2 or query.get("filter") == "dataset":
+            return None
+        made.before_answer = lambda *_: None
+        status, body = made.answer(path, query)
+        made.before_answer = stored
+        return status, change(body, next(numbers))
+
+    made.before_answer = stored
+    assert read(made, view="graph").jobs == expected.jobs
+    assert pauses == [0.0, 1.0, 2.0]
+
+
 def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
     made = FakeMarquez([event(n) for n in range(3)])
 
