@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,20 @@ def test_what_streams_into_the_server_stops_no_read(
         assert {f"j{n}" for n in range(12)} <= set(names(snapshot))
     server.before_answer = lambda *_: None
     assert whole(server, tmp_path)
+
+
+def test_a_read_ends_at_the_event_that_was_the_newest_when_it_began() -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    arriving = iter((20, 21, 22))
+
+    def keep_coming(path: str, query: dict[str, str]) -> None:
+        if path == "events/lineage" and query["sortDirection"] == "asc":
+            for n in islice(arriving, 1):
+                server.post(event(n, n))
+
+    server.before_answer = keep_coming
+    assert names(read(server, view="events")) == sorted(f"j{n}" for n in range(12))
+    assert not list(arriving), "all have arrived"
 
 
 def test_a_job_that_a_late_event_tells_of_after_all_names_were_listed_is_known() -> None:
