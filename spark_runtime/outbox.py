@@ -63,7 +63,7 @@ class Sent:
         return Sent(self.now + other.now, self.refused + other.refused, self.before + other.before)
 
 
-class _AnsweredError(EndpointError):
+class NotAcceptedError(EndpointError):
     """An answer that did not accept an event."""
 
 
@@ -129,7 +129,7 @@ def _post_marked(
     write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: told.get(url, 0)}))
     try:
         return _post(url, line, timeout)
-    except _AnsweredError:
+    except NotAcceptedError:
         told.pop(_DOUBTED + url, None)
         write_atomically(_mark(file), json.dumps(told))
         raise
@@ -188,7 +188,7 @@ def _post(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
         return False
     _check_answered(address, answer.status_code)
     if not answer.ok:
-        raise _AnsweredError(f"{address} answers {answer.status_code}")
+        raise NotAcceptedError(f"{address} answers {answer.status_code}")
     return True
 
 

@@ -124,7 +124,7 @@ class LineageBuilder:
             self._add(event)
         except SHAPE_ERRORS as error:
             # Checking every member's type first would cost more than the fold itself.
-            raise LineageError(f"not an OpenLineage event: {error!r}") from error
+            raise LineageError(f"not an OpenLineage event: {_misshapen(event, error)}") from error
 
     def add_dataset(self, namespace: str, name: str) -> None:
         """Add a dataset that is known by its name alone."""
@@ -502,6 +502,15 @@ def _newest(
 
 def _greater(one: Columns, other: Columns) -> Columns:
     return max(one, other, key=lambda columns: canonical(columns.facet))
+
+
+def _misshapen(event: Any, error: Exception) -> str:
+    """Return what is wrong with the shape of an event."""
+    if not isinstance(event, dict):
+        return "it is not a JSON object"
+    if isinstance(error, KeyError):
+        return f"`{error.args[0]}` is missing"
+    return f"a value has an unknown form: {error}"
 
 
 def _links(longest: int, facet: Any) -> tuple[Name, ...]:

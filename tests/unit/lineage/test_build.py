@@ -923,14 +923,17 @@ def test_folding_keeps_columns_only_where_they_are_told_all_the_way() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (3, "not an OpenLineage event"),
-        ({}, "eventTime"),
-        ({"eventTime": "2024-01-01T00:00:00Z"}, "dataset"),
-        (event("START", 1) | {"eventTime": "yesterday"}, "yesterday"),
+        (3, "not an OpenLineage event: it is not a JSON object"),
+        ({}, "`eventTime` is missing"),
+        ({"eventTime": "2024-01-01T00:00:00Z"}, "`dataset` is missing"),
+        (
+            event("START", 1) | {"eventTime": "yesterday"},
+            "a value has an unknown form: .*yesterday",
+        ),
         (event("START", 1, job=""), "a job without a name, in namespace 'n'"),
         (event("START", 1, job="x" * 10_000), "10000 characters"),
         (event("START", 1, job="a\x1b[31mb"), "control characters, in namespace 'n'"),
-        (event("START", 1) | {"run": {}}, "runId"),
+        (event("START", 1) | {"run": {}}, "`runId` is missing"),
         (event("START", 1) | {"run": {"runId": ["x"]}}, "unhashable"),
         (event("START", 1) | {"inputs": [{"name": "a"}]}, "namespace"),
         (event("START", 1) | {"inputs": {"namespace": "a"}}, "not an OpenLineage event"),
