@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
 
+from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.project import facets
+from lineage_backfill.project import reader
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
@@ -19,6 +21,7 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
     WriteMode,
 )
+from lineage_backfill.project.table import Table
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Calendar:
 
     `start` and `end` are the first and the last key; without `end` the last one is the newest
     complete period, less `data_lag` periods. `keys` are static labels, or the word "runtime".
+    `zone` is UTC by default.
     """
 
     _: KW_ONLY
@@ -34,28 +38,19 @@ class Calendar:
     cron: str | None = None
     every: str | None = None
     keys: Sequence[str] | None = None
-    zone: str = "UTC"
+    zone: str | None = None
     start: str | None = None
     end: str | None = None
     data_lag: int = 0
 
-    def declared(self) -> CalendarDeclaration | None:
-        """Return the calendar as a declaration; None if it has no kind of keys."""
-        if not (self.grain or self.cron or self.every or self.keys):
-            return None
-        keys: tuple[str, ...] | Literal["runtime"] | None = None
-        if self.keys:
-            keys = "runtime" if self.keys == "runtime" else tuple(self.keys)
-        return CalendarDeclaration(
-            grain=self.grain,
-            cron=self.cron,
-            every=self.every,
-            keys=keys,
-            zone=self.zone,
-            start=self.start,
-            end=self.end,
-            data_lag=self.data_lag,
-        )
+    def table_values(self) -> dict[str, Any]:
+        """Return the given settings, as in a project file."""
+        given = {one.name: getattr(self, one.name) for one in fields(Calendar)}
+        if self.keys is not None and not isinstance(self.keys, str):
+            given["keys"] = list(self.keys)
+        if any(given[kind] for kind in ("grain", "cron", "every")) and self.grain != "none":
+            given["zone"] = self.zone or "UTC"
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -96,34 +91,50 @@ class Dataset(Calendar):
 
     def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
         """Return it as a declaration of the project file; raises DeclarationError, CronError."""
-        calendar, dimensions = calendar_of(self.dimensions or self)
-        declared = DatasetDeclaration(
-            name=ref.name,
-            namespace=ref.namespace,
-            calendar=calendar,
-            dimensions=dimensions,
-            columns={self.column: None} if self.column else dict(self.columns),
-            format=self.format,
-            location=self.location,
-            table=self.table,
-            retention=self.retention,
+        given: dict[str, Any] = {
+            "format": self.format,
+            "location": self.location,
+            "table": self.table,
+            "retention": self.retention,
+            "column": self.column,
+        }
+        table = Table(
+            self.table_values()
+            | {name: value for name, value in given.items() if value is not None}
+            | ({"dimensions": _dimensions(self.dimensions)} if self.dimensions else {})
+            | ({"columns": dict(self.columns)} if self.columns else {})
+            | {"name": ref.name, "namespace": ref.namespace},
+            f"dataset {ref}",
+            DeclarationError,
         )
-        # Refuses what a facet cannot express, as for other producers.
-        facets.read_calendar(facets.dataset_facet(declared, "UTC"), f"dataset {ref}")
-        return declared
+        # A job knows its tables itself: a relative location starts where the job runs.
+        return replace(reader.read_dataset(table, Path()), location=self.location)
+
+
+def _dimensions(given: Iterable[Dimension]) -> list[dict[str, Any]]:
+    named = [(one, {"name": one.name, "column": one.column}) for one in given]
+    return [
+        one.table_values() | {key: value for key, value in names.items() if value is not None}
+        for one, names in named
+    ]
 
 
 def calendar_of(
-    given: Calendar | Sequence[Dimension] | None,
+    given: Calendar | Sequence[Dimension] | None, what: str
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
-    """Return a calendar, or the dimensions of a product, as declarations."""
-    if given is None or isinstance(given, Calendar):
-        return (None if given is None else given.declared()), ()
-    parts = [(one, one.declared() or CalendarDeclaration()) for one in given]
-    return None, tuple(
-        DimensionDeclaration(name=one.name, calendar=calendar, column=one.column)
-        for one, calendar in parts
+    """Return a calendar, or the dimensions of a product, as declarations of `what`.
+
+    Raises DeclarationError, CronError.
+    """
+    if given is None:
+        return None, ()
+    settings = (
+        given.table_values() if isinstance(given, Calendar) else {"dimensions": _dimensions(given)}
     )
+    table = Table(settings, what, DeclarationError)
+    found = reader.read_calendar(table)
+    table.done()
+    return found
 
 
 #: An edge without declarations; its dataset is given separately.
@@ -154,28 +165,31 @@ class Write:
 
     def declaration(self, ref: DatasetRef) -> WriteDeclaration:
         """Return the equivalent declaration of the project file; raises DeclarationError."""
-        return WriteDeclaration(
-            dataset=ref.name,
-            namespace=ref.namespace,
-            mode=self.mode,
-            on_empty=self.on_empty,
-            on_drift=self.on_drift,
-            lookback=self.lookback,
-        )
+        settings = {one.name: getattr(self, one.name) for one in fields(Write)}
+        named = {"dataset": ref.name, "namespace": ref.namespace}
+        return reader.read_output(Table(settings | named, f"output {ref}", DeclarationError))
 
 
 def window(dataset: Dataset | str, *, before: int = 0, after: int = 0) -> Read:
     """Read an input from `before` run keys before each key of the run to `after` keys after it.
 
+    Raises DeclarationError.
+
     >>> window("flights_daily", before=6).how.before
     6
     """
-    return Read(dataset, ReadDeclaration(dataset="", mapping="window", before=before, after=after))
+    return _mapped(dataset, mapping="window", before=before, after=after)
 
 
 def offset(dataset: Dataset | str, by: int) -> Read:
-    """Read the period `by` run keys later; `by=-1` is the previous one."""
-    return Read(dataset, ReadDeclaration(dataset="", mapping="offset", by=by))
+    """Read the period `by` run keys later; `by=-1` is the previous one; raises DeclarationError."""
+    return _mapped(dataset, mapping="offset", by=by)
+
+
+def _mapped(dataset: Dataset | str, **settings: Any) -> Read:
+    """Return an input whose edge is declared as in a project file."""
+    table = Table({"dataset": str(dataset), **settings}, f"input {dataset}", DeclarationError)
+    return Read(dataset, replace(reader.read_edge(table), dataset=""))
 
 
 def all_partitions(dataset: Dataset | str) -> Read:

@@ -55,8 +55,15 @@ class Inputs:
                 spec.dataset,
                 ", ".join(spec.columns),
             )
-            spec = replace(spec, partitions=None)
+            spec = replace(spec, partitions=None, mixed=None)
             self._filters = False
+        if spec.mixed is not None and spec.partitions is not None:
+            raise EntrypointError(
+                f"{spec.mixed} of input {spec.dataset} are one partition of its table, and the run"
+                " needs only the first",
+                hint="Declare columns that tell its keys apart, or pass auto_filter=False and"
+                " filter its rows.",
+            )
         if spec.version is None:
             return None
         storage = self._tables.storage(spec)

@@ -214,7 +214,7 @@ def declare(
     read = [(resolve(one.dataset), one) for one in reads]
     _refuse_two_ways(ref, read)
     written = [(resolve(one.dataset), one) for one in writes]
-    run_calendar, dimensions = calendar_of(calendar)
+    run_calendar, dimensions = calendar_of(calendar, f"job {ref}")
     said = JobDeclaration(
         name=ref.name,
         calendar=run_calendar,

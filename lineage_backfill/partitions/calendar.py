@@ -122,6 +122,10 @@ class Calendar:
     def existing(self) -> PartitionSet:
         """All keys that exist; from 1970 on where the calendar is unbounded below."""
         ordinals = POINT if self.time is None else self.time.existing
+        return self.full(ordinals)
+
+    def full(self, ordinals: OrdinalSet) -> PartitionSet:
+        """Return every combination of static keys at these ordinals."""
         return PartitionSet.of([(ordinals, self.full_mask)])
 
     def clip(self, keys: PartitionSet, *, begun: bool = False) -> PartitionSet:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key
 from lineage_backfill.project.declarations import DatasetDeclaration
 
@@ -95,6 +97,17 @@ def repeated(
     return None
 
 
+def beside(calendar: Calendar, columns: PhysicalColumns, keys: PartitionSet) -> PartitionSet:
+    """Return existing keys near these that may have the same column values; not these."""
+    near = calendar.full(keys.ordinals)
+    if calendar.time is not None and None not in _time_forms(calendar, columns):
+        grid = calendar.time.grid
+        ends = {end for run in keys.ordinals.runs() for end in run}
+        others = OrdinalSet.of({other for end in ends for other in _others(grid, end)})
+        near = calendar.full(keys.ordinals | others)
+    return calendar.clip(near, begun=True) - keys
+
+
 def _time_forms(calendar: Calendar, columns: PhysicalColumns) -> tuple[str | None, ...]:
     """Return the formats of the time columns; None means the key itself."""
     statics = {one.name for one in calendar.statics}
@@ -115,13 +128,21 @@ def _others(grid: Grid, one: int) -> Iterator[int]:
     yield one - 1
     yield one + 1
     local = grid.local_start(one)
-    for near in (
-        local + timedelta(hours=12),
-        local + timedelta(days=1),
-        local + timedelta(days=7),
-        local.replace(month=local.month % 12 + 1, day=min(local.day, 28)),
-        local.replace(year=local.year + 1, day=min(local.day, 28)),
-    ):
+    for near in _other_times(local):
         other = grid.at(grid.zone.instant(near, 0))
         if other != one:
             yield other
+
+
+def _other_times(local: datetime) -> Iterator[datetime]:
+    """Yield times that differ in each of the units that a format may leave out."""
+    for sign in (1, -1):
+        yield local + sign * timedelta(hours=12)
+        yield local + sign * timedelta(days=1)
+        yield local + sign * timedelta(days=7)
+        months = local.year * 12 + local.month - 1
+        for distance in (1, 12, 2, 48):  # two months later the day exists, and after four years
+            year, month = divmod(months + sign * distance, 12)
+            if date.min.year < year < date.max.year:
+                last = monthrange(year, month + 1)[1]
+                yield local.replace(year=year, month=month + 1, day=min(local.day, last))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NoReturn, get_args
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
@@ -41,7 +41,8 @@ class CalendarDeclaration:
 
     `start` and `end` are key labels (both included), `data_lag` counts keys (-1: the running
     period exists too), `keys` are static labels or the word "runtime". `zone` None means the
-    project's default zone. Raises CronError and DeclarationError.
+    project's default zone. Only keys with a time have these four. Raises CronError and
+    DeclarationError.
     """
 
     grain: Grain | None = None
@@ -57,6 +58,30 @@ class CalendarDeclaration:
         check_count("data_lag", self.data_lag, least=-1)
         if self.cron is not None:
             normalise(self.cron)
+        dated = [name for name in DATED if getattr(self, name)]
+        if dated and not self.has_time:
+            _refuse_dated(dated, self)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether its keys are periods of time."""
+        return self.keys is None and self.grain != "none"
+
+
+#: The settings of a calendar that only keys with a time have.
+DATED: Final = ("zone", "start", "end", "data_lag")
+
+
+def _refuse_dated(settings: Iterable[str], *calendars: CalendarDeclaration) -> NoReturn:
+    """Raise DeclarationError for settings of dates whose keys have no time."""
+    static = [one for one in calendars if one.keys is not None]
+    raise DeclarationError(
+        f"has `{'` and `'.join(settings)}`, but "
+        + ("static keys have no time" if static else "without partitions there are no keys"),
+        hint="Leave it out, or declare the time as a dimension."
+        if static
+        else "Leave it out, or declare the grain of its partitions.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +91,17 @@ class DimensionDeclaration:
     name: str
     calendar: CalendarDeclaration
     column: str | None = None
+
+
+def _calendars(declared: DatasetDeclaration | JobDeclaration) -> list[CalendarDeclaration]:
+    """Return the calendar of each dimension that is declared."""
+    whole = [] if declared.calendar is None else [declared.calendar]
+    return whole or [dimension.calendar for dimension in declared.dimensions]
+
+
+def _have_time(calendars: Sequence[CalendarDeclaration]) -> bool:
+    """Whether keys of these calendars have a time; also where none is declared."""
+    return not calendars or any(one.has_time for one in calendars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +132,9 @@ class DatasetDeclaration:
         if self.format not in (None, *get_args(TableFormat)):
             formats = ", ".join(get_args(TableFormat))
             raise DeclarationError(f"`format` is {self.format!r}, but must be one of {formats}")
+        calendars = _calendars(self)
+        if self.retention is not None and not _have_time(calendars):
+            _refuse_dated(["retention"], *calendars)
         self._check_columns()
 
     def _check_columns(self) -> None:
@@ -111,6 +150,19 @@ class DatasetDeclaration:
                     f"`columns.{name}` is {form!r}, which writes no text",
                     hint="Write a strftime format such as %Y-%m-%d.",
                 )
+            if form is not None and self._is_static(name):
+                raise DeclarationError(
+                    f"`columns.{name}` is {form!r}, but static keys have no time",
+                    hint=f"Declare the key itself: column = {name!r}.",
+                )
+
+    def _is_static(self, column: str) -> bool:
+        """Whether a column can only hold static keys."""
+        if self.calendar is not None:
+            return self.calendar.keys is not None
+        parts = self.dimensions
+        own = [part.calendar for part in parts if part.name == column]
+        return bool(parts) and not _have_time(own or [part.calendar for part in parts])
 
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
@@ -128,7 +180,7 @@ class DimensionMapping:
     map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_reach(self)
+        _check_mapping(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,17 +203,43 @@ class ReadDeclaration:
     on_missing: OnMissing = field(default="guard", repr=False)
 
     def __post_init__(self) -> None:
-        _check_reach(self)
+        _check_mapping(self)
 
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.dataset)
 
 
-def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
+#: Which mapping each setting of a read belongs to.
+MAPPING_SETTINGS: Final = {
+    "before": "window",
+    "after": "window",
+    "by": "offset",
+    "map": "map",
+    "function": "python",
+}
+
+
+def _check_mapping(read: ReadDeclaration | DimensionMapping) -> None:
+    """Refuse settings out of bounds or of another mapping, and a mapping without its settings."""
     check_count("before", read.before)
     check_count("after", read.after)
     check_count("by", read.by, least=-MOST_KEYS)
+    for name, owner in MAPPING_SETTINGS.items():
+        value = getattr(read, name, None)
+        if value and read.mapping != owner:
+            refuse_setting(name)
+        if not value and read.mapping == owner != "window":
+            zero = " other than 0" if name == "by" else ""
+            raise DeclarationError(f"mapping {owner!r} needs `{name}`{zero}")
+
+
+def refuse_setting(name: str) -> NoReturn:
+    """Raise DeclarationError for a setting of another mapping."""
+    owner = MAPPING_SETTINGS[name]
+    raise DeclarationError(
+        f"`{name}` belongs to mapping {owner!r}", hint=f'Add mapping = "{owner}".'
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +336,9 @@ class JobDeclaration:
             raise DeclarationError(
                 f"has `{name}` without a `schedule`", hint="Add the cron expression that starts it."
             )
+        calendars = _calendars(self)
+        if self.collect_schedule_gaps and not _have_time(calendars):
+            _refuse_dated(["collect_schedule_gaps"], *calendars)
 
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.

@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.project.declarations import (
+    DATED,
     BatchPolicy,
     CalendarDeclaration,
     DatasetDeclaration,
@@ -58,6 +59,14 @@ def read_calendar(
     if calendar is None and not dimensions:
         return None
     return calendar, dimensions, columns
+
+
+def ignored(facet: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a readable facet that date keys, where its keys have no time."""
+    # Older jobs send a zone with all keys: it is not worth a warning.
+    parts = (facet, *(facet.get("dimensions") or ()))
+    timeless = [part for part in parts if part.get("keys") or part.get("grain") == "none"]
+    return [name for name in DATED[1:] if any(part.get(name) for part in timeless)]
 
 
 def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
@@ -188,7 +197,9 @@ def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
     grain = given.pop("grain", None)
     if grain is not None and grain not in get_args(Grain):
         raise ValueError(f"unknown grain {grain!r}")
-    lag = int(given.pop("data_lag", 0))
+    if keys is not None or grain == "none":
+        given = {}  # see `ignored`
+    lag = _count(given.pop("data_lag", 0))
     texts = {name: str(value) for name, value in given.items()}
     return CalendarDeclaration(
         grain=grain,
@@ -228,9 +239,9 @@ def _mapping(part: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown mapping {mapping!r}")
     return {
         "mapping": mapping,
-        "before": int(part.get("before") or 0),
-        "after": int(part.get("after") or 0),
-        "by": int(part.get("by") or 0),
+        "before": _count(part.get("before") or 0),
+        "after": _count(part.get("after") or 0),
+        "by": _count(part.get("by") or 0),
         "map": {
             str(key): tuple(str(name) for name in names)
             for key, names in (part.get("map") or {}).items()
@@ -267,8 +278,13 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
         says_mode=mode != "overwrite",
         on_empty=on_empty,
         on_drift=on_drift,
-        lookback=int(part.get("lookback") or 0),
+        lookback=_count(part.get("lookback") or 0),
     )
+
+
+def _count(value: Any) -> Any:
+    """Return a number as it is; JSON has one type for 1 and 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_words(*words: tuple[Any, Any]) -> None:

@@ -25,11 +25,6 @@ def mapping_spec(
         before, after = read.before, -1 if own else read.after
     elif read.mapping == "offset":
         before, after = -read.by, read.by
-    elif read.before or read.after or read.by:
-        raise DeclarationError(
-            "before, after and by belong to the mappings window and offset",
-            hint=f"Set mapping = {'offset' if read.by else 'window'!r}.",
-        )
     function = None
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
     if isinstance(read, ReadDeclaration):

@@ -35,6 +35,8 @@ def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
     if not dimensions and (calendar is None or not _has_kind(calendar)):
         rest = calendar or CalendarDeclaration()  # the zone, the start and so on
         told = {one: _told(one, grain, rest) for one, grain in pattern.placeholders.items()}
+        if not any(one.has_time for one in told.values()):
+            replace(rest, keys="runtime")  # refuses what only keys with a time have
         if len(told) == 1:
             calendar = next(iter(told.values()))
         else:

@@ -14,6 +14,7 @@ from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.zones import nearest_zones
 from lineage_backfill.project.declarations import (
     AIRFLOW_SLICES,
+    MAPPING_SETTINGS,
     SPARK_ENGINES,
     CalendarDeclaration,
     DagTasks,
@@ -31,6 +32,7 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
     WriteMode,
     WritePolicy,
+    refuse_setting,
 )
 from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
@@ -42,15 +44,6 @@ from lineage_backfill.project.table import Table, near_misses
 #: The keys of which a calendar has exactly one.
 CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")
 _GRAINS: tuple[str, ...] = get_args(Grain)
-
-#: Which mapping each setting of a read belongs to.
-_MAPPING_SETTINGS = {
-    "before": "window",
-    "after": "window",
-    "by": "offset",
-    "map": "map",
-    "function": "python",
-}
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
 
@@ -64,7 +57,7 @@ def datasets(
     tables: Iterable[Table], base: Path, known: Known | None = None
 ) -> tuple[DatasetDeclaration, ...]:
     """Read the `[[dataset]]` tables; relative locations are relative to `base`."""
-    return _unique(tables, partial(_dataset, base=base), {} if known is None else known)
+    return _unique(tables, partial(read_dataset, base=base), {} if known is None else known)
 
 
 def jobs(
@@ -119,10 +112,11 @@ def check_zone(table: Table, key: str = "zone") -> str | None:
     return zone
 
 
-def _dataset(table: Table, base: Path) -> DatasetDeclaration:
+def read_dataset(table: Table, base: Path) -> DatasetDeclaration:
+    """Read a dataset; a relative location is relative to `base`."""
     pattern = table.text("pattern")
     name = table.text("name") if pattern else table.need("name")
-    calendar, dimensions = _calendar(table, told=pattern is not None)
+    calendar, dimensions = read_calendar(table, told=pattern is not None)
     location, where = table.text("location"), table.text("table")
     if location and where:
         raise table.error("has both `location` and `table`", hint="Keep one of them.")
@@ -161,12 +155,12 @@ def _columns(table: Table) -> Mapping[str, str | None]:
     if column and columns:
         raise table.error("has both `column` and `columns`", hint="Keep one of them.")
     for name, form in columns.items():
-        if not isinstance(form, str):
+        if not isinstance(form, str | None):
             raise table.error(f"`columns.{name}` must be a strftime format such as %Y-%m-%d")
     return {column: None} if column else dict(columns)
 
 
-def _calendar(
+def read_calendar(
     table: Table, *, told: bool = False
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
     """Read a calendar; its kind may come from a pattern (`told`)."""
@@ -204,7 +198,7 @@ def _calendar(
 
 def _dimension(table: Table) -> DimensionDeclaration:
     name, column = table.need("name"), table.text("column")
-    calendar, nested = _calendar(table)
+    calendar, nested = read_calendar(table)
     if calendar is None or nested or calendar.grain == "none":
         raise table.error(
             "a dimension has one calendar", hint="Add a `grain`, `cron`, `every` or `keys`."
@@ -224,7 +218,7 @@ def _keys(table: Table) -> Any:
 
 def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobDeclaration:
     name = table.need("name")
-    calendar, dimensions = _calendar(table)
+    calendar, dimensions = read_calendar(table)
     engine = _known(table, "engine", engines, "[engines.*]")
     entrypoint = _code(
         table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
@@ -250,7 +244,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             airflow=_airflow(table),
             rules=_rules(table),
             reads=tuple(read_edge(one) for one in table.tables("reads")),
-            writes=tuple(_write(one) for one in table.tables("writes")),
+            writes=tuple(read_output(one) for one in table.tables("writes")),
         )
     for edges in (declaration.reads, declaration.writes):
         named = [(edge.namespace, edge.dataset) for edge in edges]
@@ -378,11 +372,10 @@ def read_edge(table: Table) -> ReadDeclaration:
 def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
     names = tuple(n for n in get_args(MappingName) if not (within_dimension and n == "python"))
     mapping = table.choice("mapping", names)
-    for key, owner in _MAPPING_SETTINGS.items():
-        if key in table and mapping != owner:
-            raise table.error(
-                f"`{key}` belongs to mapping {owner!r}", hint=f'Add mapping = "{owner}".'
-            )
+    with table.placed():
+        for key, owner in MAPPING_SETTINGS.items():
+            if key in table and mapping != owner:
+                refuse_setting(key)
     settings: dict[str, Any] = {
         "mapping": mapping,
         "before": table.integer("before", 0),
@@ -394,9 +387,6 @@ def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
         settings["function"] = _code(table, "function", _FUNCTION, "`module:function`")
     elif mapping is None:
         raise table.error("`mapping` is missing")
-    for key in ("by", "map", "function"):
-        if mapping == _MAPPING_SETTINGS[key] and not settings[key]:
-            raise table.error(f"mapping {mapping!r} needs `{key}`")
     return settings
 
 
@@ -405,7 +395,8 @@ def _static_map(table: Table) -> dict[str, tuple[str, ...]]:
     return {key: inner.texts(key) or () for key in inner.names()}
 
 
-def _write(table: Table) -> WriteDeclaration:
+def read_output(table: Table) -> WriteDeclaration:
+    """Read how a job writes an output."""
     dataset = table.need("dataset")
     namespace, policy = _namespace(table, dataset), write_policy(table)
     table.done()

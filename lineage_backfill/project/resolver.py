@@ -309,6 +309,7 @@ class DeclarationResolver:
             try:
                 sent = facets.read_calendar(facet, what)
                 if sent is not None:
+                    self._tell_ignored(ref, facet, what)
                     return self._calendars.resolve(*sent, what), "facet"
             except UsageError as error:
                 # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
@@ -472,7 +473,12 @@ class DeclarationResolver:
             self.troubles[ref] = f"ignored: {error}"
             return _NOTHING_SENT, str(error)
         self._sent_facets[ref] = sent
+        self._tell_ignored(ref, facet, what)
         return sent, ""
+
+    def _tell_ignored(self, ref: DatasetRef | JobRef, facet: Mapping[str, Any], what: str) -> None:
+        for name in facets.ignored(facet):
+            self.troubles[ref] = f"ignored: `{name}` in {what}, whose keys have no time"
 
     def _edges_of(
         self, ref: JobRef, declared: JobDeclaration | None
@@ -642,7 +648,7 @@ class DeclarationResolver:
                 f"{text} replace a whole partition with a part",
                 f'Declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar.',
             )
-        elif mode == "overwrite" and (pair := self._not_told_apart(data)):
+        elif mode == "overwrite" and (pair := self.not_told_apart(data)):
             text = (
                 f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
             )
@@ -652,7 +658,8 @@ class DeclarationResolver:
             )
         return Output(data, mapping, policy, added), trouble
 
-    def _not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+    def not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+        """Return two keys of a dataset that are one partition of its table; None if none are."""
         if data.declaration is None or data.calendar is None:
             return None
         columns = physical_columns(data.declaration)

@@ -13,6 +13,7 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
 from lineage_backfill.project.columns import (
+    beside,
     physical_columns,
     physical_values,
     repeated,
@@ -137,11 +138,27 @@ class SpecBuilder:
         return InputSpec(
             **self._table(data),
             partitions=None if wanted is None else _partitions(data, wanted),
+            mixed=None if wanted is None else self._mixed(data, wanted),
             on_missing=needs.on_missing,
             required=None if required is None else self._required(data, required),
             along=None if required is None else _along(data),
             needs=None if wanted is None else needs.by_key(wanted),
         )
+
+    def _mixed(self, data: DatasetFacts, wanted: PartitionSet) -> str | None:
+        """Name a wanted key and another one that are one partition of the table, if any."""
+        calendar, declared = data.calendar, data.declaration
+        if calendar is None or declared is None or not wanted:
+            return None
+        time = calendar.time
+        if self._resolver.not_told_apart(data) is None and (time is None or time.grid.zone.fixed):
+            return None
+        columns = physical_columns(declared)
+        kept = {tuple(one.values.items()): one.key for one in _partitions(data, wanted)}
+        for other in _partitions(data, beside(calendar, columns, wanted)):
+            if (key := kept.get(tuple(other.values.items()))) is not None:
+                return f"{key} and {other.key}"
+        return None
 
     def _required(self, data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
         """Return the keys of an input that is read whole; those of many runs are the same."""

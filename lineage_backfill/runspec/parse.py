@@ -328,6 +328,7 @@ def _input(value: object, place: str) -> InputSpec:
             required=required,
             needs=_needs(reader, len(partitions or ())),
             along=reader.optional("along", str),
+            mixed=reader.optional("mixed", str),
         )
     )
 

@@ -87,7 +87,8 @@ class InputSpec(Target):
     needs `required` where that is given, else `partitions`. `needs` holds for each run key in turn
     which of the partitions that key needs, as index ranges with both ends included; None stands
     for all of them. `along` is the time dimension of `required`, whose keys are consecutive in it:
-    those that are missing are named as ranges.
+    those that are missing are named as ranges. `mixed` names one of the partitions and a key that
+    is not among them, if both are one partition of the table.
     """
 
     partitions: tuple[Partition, ...] | None
@@ -96,6 +97,7 @@ class InputSpec(Target):
     required: tuple[Partition, ...] | None = None
     needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
     along: str | None = None
+    mixed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +252,7 @@ class RunResult:
 _OPTIONAL = frozenset(
     {
         *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
-        *("required", "needs", "along", "missing", "unknown", "merged", "keys_derived"),
+        *("required", "needs", "along", "mixed", "missing", "unknown", "merged", "keys_derived"),
     }
 )
 

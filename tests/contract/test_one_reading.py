@@ -362,6 +362,82 @@ def test_a_drawn_project_file_is_refused_by_both_or_by_neither(
     assert refused or mistake is None
 
 
+HOUR: Table = {"grain": '"hour"', "start": '"2024-03-01T00"'}
+BERLIN: Table = {"zone": '"Europe/Berlin"', "column": '"day"'}
+
+
+@pytest.mark.parametrize(
+    ("raw", "out", "key", "mixed"),
+    [
+        # A day needs all hours of its partition, an hour one of them.
+        ({**HOUR, "columns": '{ d = "%F" }'}, {}, "2024-03-10", None),
+        (
+            {**HOUR, "columns": '{ d = "%F" }'},
+            {**HOUR, "column": '"h"'},
+            "2024-03-10T05",
+            "2024-03-10T05 and 2024-03-10T04",
+        ),
+        # Days in two zones are not the same hours.
+        (
+            {**HOUR, "columns": '{ d = "%F" }'},
+            BERLIN,
+            "2024-03-10",
+            "2024-03-09T23 and 2024-03-09T11",
+        ),
+        # A month of days that its calendar does not hold yet.
+        (
+            {**RAW, "column": "", "columns": '{ p = "%Y-%m" }'},
+            {"grain": '"month"', "start": '"2024-03-01"', "column": '"m"'},
+            "2024-03-01",
+            None,
+        ),
+        # Days of other months that have the same number.
+        (
+            {"start": '"2023-01-01"', "columns": '{ p = "%d" }'},
+            {},
+            "2024-03-31",
+            "2024-03-31 and 2023-03-31",
+        ),
+        ({**HOUR, "column": '"h"', "zone": '"Europe/Berlin"'}, {}, "2024-03-10", None),
+        # The hour that the clock shows twice has one name in the table.
+        (
+            {
+                **HOUR,
+                "start": '"2023-01-01T00"',
+                "zone": '"Europe/Berlin"',
+                "columns": '{ h = "%FT%H" }',
+            },
+            {**HOUR, "start": '"2023-01-01T00"', "column": '"h"'},
+            "2023-10-29T01",
+            "2023-10-29T02+0100 and 2023-10-29T02+0200",
+        ),
+    ],
+)
+def test_a_run_that_needs_part_of_a_partition_of_the_table_knows_it(
+    raw: Table, out: Table, key: str, mixed: str | None, tmp_path: Path
+) -> None:
+    tables = [
+        {name: value for name, value in {**RAW, "column": "", **more}.items() if value}
+        for more in (raw, {"column": '"day"', "location": '"out"', **out})
+    ]
+    if "2023" in tables[0]["start"]:
+        tables[1]["start"] = tables[0]["start"]
+    (tmp_path / "lineage-backfill.toml").write_text(project(tables[0], tables[1], {}, {}, {}))
+    (run,) = started(tmp_path, StartRequest(keys=[key]))
+    assert run.inputs[0].mixed == mixed
+    assert parse_spec({**run.to_dict(), "result_path": "/r.json"}).inputs == run.inputs
+
+
+def test_a_planned_run_knows_of_mixed_partitions_as_well(tmp_path: Path) -> None:
+    raw = {**RAW, "columns": '{ p = "%Y-%m" }'}
+    del raw["column"]
+    (tmp_path / "lineage-backfill.toml").write_text(project(raw, OUT, {}, {}, {}))
+    for runs in (planned(tmp_path), scheduled(tmp_path)):
+        assert not isinstance(runs, str)
+        (run,) = runs
+        assert run.inputs[0].mixed == "2024-03-31 and 2024-03-24"
+
+
 def test_an_older_month_than_the_output_has_is_refused_by_both() -> None:
     month = {"grain": '"month"', "start": '"2024-01-01"'}
     raw = {"grain": '"none"', "location": '"raw"'}

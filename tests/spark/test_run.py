@@ -18,6 +18,7 @@ import pytest
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
 from spark_runtime import worker
+from spark_runtime.errors import EntrypointError
 from spark_runtime.runner import run
 from spark_runtime.session import JARS_VARIABLE, find_jars, jars_folder
 
@@ -229,6 +230,24 @@ def test_inputs_are_pruned_and_stay_at_their_version(
     inputs.read("hours", auto_filter=False)
     assert inputs.rows() is None  # the job reads what it likes
     assert Inputs(spark, (), tables).rows() is None
+
+
+def test_a_part_of_a_partition_is_read_only_by_a_job_that_filters_rows(
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
+) -> None:
+    from spark_runtime.reader import Inputs
+
+    told, other = parse_spec(spec(hours, pipeline)).inputs
+    mixed = replace(told, mixed="2024-01-01T00 and 2024-01-01T05")
+    inputs = Inputs(spark, (mixed, other), tables)
+    with pytest.raises(
+        EntrypointError, match="2024-01-01T00 and 2024-01-01T05 of input test:hours"
+    ):
+        inputs.read("hours")
+    for options in ({"auto_filter": False}, {"all_partitions": True}):
+        frame = inputs.read("hours", **options)
+        assert frame is not None
+        assert frame.count() == 6
 
 
 def test_a_missing_input_and_a_wrong_entrypoint_are_named(

@@ -106,6 +106,25 @@ def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
 
 
 @pytest.mark.parametrize(
+    ("facet", "named"),
+    [
+        ({"keys": ["a", "b"], "start": "2024-01-01"}, "start"),
+        ({"keys": ["a", "b"], "data_lag": 1, "zone": "UTC"}, "data_lag"),
+        ({"grain": "none", "end": "2024-01-01"}, "end"),
+        ({"keys": ["a", "b"], "zone": "UTC"}, ""),  # as older jobs send it
+    ],
+)
+def test_a_facet_that_dates_keys_without_a_time_is_believed_without_that(
+    facet: dict[str, Any], named: str
+) -> None:
+    held = snapshot([node("j", "raw", "out")], raw={**DAY, "start": "2024-03-01"}, out=facet)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert summary(made) == {"j": "*" if facet.get("grain") else "a, b"}
+    text = f"ignored: `{named}` in the facet of dataset w:out, whose keys have no time"
+    assert (text in made.warnings) is bool(named)
+
+
+@pytest.mark.parametrize(
     "facet",
     [
         {"reads": [{"mapping": "all"}]},
@@ -119,6 +138,14 @@ def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
         {"reads": [{"dataset": "raw", "mapping": "window", "after": -1}]},
         {"reads": [{"dataset": "raw", "mapping": "offset", "by": -1_000_000_000}]},
         {"reads": [{"dataset": "raw", "dimensions": {"day": {"mapping": "offset", "by": 10**9}}}]},
+        {"reads": [{"dataset": "raw", "mapping": "offset"}]},
+        {"reads": [{"dataset": "raw", "mapping": "offset", "by": 0}]},
+        {"reads": [{"dataset": "raw", "mapping": "map"}]},
+        {"reads": [{"dataset": "raw", "mapping": "all", "before": 1}]},
+        {"reads": [{"dataset": "raw", "by": -1}]},
+        {"reads": [{"dataset": "raw", "mapping": "window", "before": 1.5}]},
+        {"reads": [{"dataset": "raw", "mapping": "window", "before": True}]},
+        {"writes": [{"dataset": "days", "lookback": "1"}]},
     ],
 )
 def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[str, Any]) -> None:

@@ -230,6 +230,13 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
             "Add the cron expression",
         ),
         ("[[job]]\nname='j'\nschedule='@daily'\ncollect_schedule_gaps=1", "true or false", ""),
+        (
+            "[[job]]\nname='j'\nkeys=['a']\nschedule='@daily'\ncollect_schedule_gaps=true",
+            "has `collect_schedule_gaps`, but static keys have no time",
+            "declare the time as a dimension",
+        ),
+        ("[[dataset]]\npattern='a_{shop}'\nstart='2024-01-01'", "static keys have no time", ""),
+        ("[[dataset]]\npattern='a_{shop}'\nretention=3", "static keys have no time", ""),
         ("[[dataset]]\nname='a'\ngrain='year'\nstart=2013", "must be a partition key", "quotes"),
         ("[[dataset]]\nname='a'\ncolumn='x'\ncolumns={y='%d'}", "`column` and `columns`", "Keep"),
         ("[[dataset]]\nname='a'\nlocation='x'\ntable='y'", "`location` and `table`", "Keep"),

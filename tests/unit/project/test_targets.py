@@ -249,7 +249,7 @@ def test_what_no_target_overlays_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: list[str] = []
-    for name in ("_dataset", "_job"):
+    for name in ("read_dataset", "_job"):
         inner = getattr(reader, name)
 
         def counted(table: Table, *rest: Any, _inner: Any = inner, **more: Any) -> Any:
