@@ -33,7 +33,6 @@ from lineage_backfill.partitions.text import (
     parse,
     parse_partitions,
     render,
-    runtime_keys,
 )
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
@@ -56,8 +55,10 @@ from lineage_backfill.project.resolver import (
     expired,
     read_keys,
     unknown_reads,
+    unlisted_reads,
     written_keys,
 )
+from lineage_backfill.project.runtime_keys import add_run, declared_keys
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec, RunSpec
@@ -348,9 +349,8 @@ def resolve(
         now = max(
             now, request.interval[1]
         )  # its end has passed, whatever this machine's clock says
-    runtime: dict[str, set[str]] = {}
-    for name, key in runtime_keys(_calendar(job, job.resolver(now, {})), named):
-        runtime.setdefault(name, set()).add(key)
+    runtime = declared_keys(job.declarations)
+    add_run(runtime, named, job.ref, job.lineage.writes(job.ref), job.resolver(now, {}))
 
     @cache
     def at(instant: int) -> DeclarationResolver:
@@ -387,7 +387,7 @@ def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     if request.interval is not None:
         after, until = (int(end.timestamp()) for end in request.interval)
         return RunStart(now=instant, interval=(after, until), exact=request.exact)
-    resolver = job.resolver(now, {})
+    resolver = job.resolver(now, declared_keys(job.declarations))
     declared = resolver.job(job.ref).declaration
     expression, zone = request.schedule, request.schedule_zone
     if expression is None and declared is not None and declared.collect_schedule_gaps:
@@ -405,13 +405,9 @@ def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:
     facts = resolver.job(job.ref)
     for trouble in resolver.troubles.values():
         raise DeclarationError(trouble.removeprefix("ignored: "), hint=facts.hint)
-    # A run lists its inputs' partitions, unless it reads all of them; it never maps inputs to runs.
-    listed = [
-        edge
-        for edge in facts.live
-        if (how := edge.mapping) is None or (how.unbounded is how.upstream and not how.reads_whole)
-    ]
-    problem = unknown_reads(facts, listed)
+    # A run lists what it reads, but never maps inputs to runs.
+    unknown = [edge for edge in facts.live if edge.mapping is None]
+    problem = unknown_reads(facts, (*unknown, *unlisted_reads(facts)))
     if problem is not None or facts.calendar is None:
         text, hint = problem or ("the partitioning of its runs is unknown", "")
         raise DeclarationError(f"job {job.ref}: {text}", hint=hint)

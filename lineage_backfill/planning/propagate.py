@@ -25,7 +25,14 @@ from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, Output, unknown_reads
+from lineage_backfill.project.resolver import (
+    DatasetFacts,
+    Input,
+    JobFacts,
+    Output,
+    unknown_reads,
+    unlisted_reads,
+)
 
 #: One key of one job.
 _Node = tuple[JobFacts, PartitionSet]
@@ -301,7 +308,7 @@ class _Run:
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys are unknown, or may not run as declared."""
-        problem = unknown_reads(facts, stale_inputs)
+        problem = unknown_reads(facts, (*stale_inputs, *unlisted_reads(facts)))
         if problem is not None:
             return ("unknown", *problem)
         for edge in facts.unknown:

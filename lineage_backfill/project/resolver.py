@@ -825,6 +825,17 @@ def expired(data: DatasetFacts) -> PartitionSet:
     return PartitionSet.of([(gone, calendar.full_mask)])
 
 
+def unlisted_reads(facts: JobFacts) -> list[Input]:
+    """Return the inputs of which every run lists all partitions, without a first one."""
+    if not facts.endless:
+        return []
+    return [
+        edge
+        for edge in facts.live
+        if (how := edge.mapping) and how.unbounded is how.upstream and not how.reads_whole
+    ]
+
+
 def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | None:
     """Return why a job that is to read some of its inputs cannot be run, and what to do."""
     if facts.problem is not None:

@@ -77,7 +77,7 @@ def planned(folder: Path) -> str | list[RunSpec]:
 def _newest(calendar: Any) -> KeySet | None:
     if calendar is None or calendar.is_whole:
         return None
-    return render(calendar, newest_key(calendar))
+    return render(calendar, newest_key(calendar) if calendar.time else calendar.existing)
 
 
 def scheduled(folder: Path, keys: Sequence[str] = ()) -> str | list[RunSpec]:
@@ -436,6 +436,62 @@ def test_a_planned_run_knows_of_mixed_partitions_as_well(tmp_path: Path) -> None
         assert not isinstance(runs, str)
         (run,) = runs
         assert run.inputs[0].mixed == "2024-03-31 and 2024-03-24"
+
+
+REGIONS: Table = {"keys": '["eu", "us"]', "column": '"region"', "location": '"out"'}
+BY_REGION = (
+    '[{{ name = "day", grain = "day", start = "2024-03-01", column = "day" }}, '
+    '{{ name = "region", keys = {keys}, column = "region" }}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "out", "key", "values"),
+    [
+        (
+            {"keys": '"runtime"', "column": '"region"'},
+            REGIONS,
+            "eu",
+            {"region": "eu"},
+        ),
+        (
+            {"dimensions": BY_REGION.format(keys='"runtime"')},
+            {"dimensions": BY_REGION.format(keys='["eu", "us"]')},
+            "day=2024-03-31/region=eu",
+            {"day": "2024-03-31", "region": "eu"},
+        ),
+    ],
+)
+def test_a_static_key_reads_its_own_of_runtime_keys_on_both_sides(
+    raw: Table, out: Table, key: str, values: Mapping[str, str], tmp_path: Path
+) -> None:
+    text = project({**raw, "location": '"raw"'}, {**out, "location": '"out"'}, {}, {}, {})
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    (run,) = started(tmp_path, StartRequest(keys=[key]))
+    assert [part.values for part in run.inputs[0].partitions or ()] == [values]
+    runs = planned(tmp_path)
+    assert not isinstance(runs, str)
+    (same,) = (one for one in runs if [str(own.key) for own in one.keys] == [key])
+    assert same.inputs == run.inputs
+
+
+def test_a_key_named_of_a_runtime_output_is_known_on_both_sides(tmp_path: Path) -> None:
+    out = {"keys": '"runtime"', "column": '"region"', "location": '"out"'}
+    text = project(RAW, out, {"keys": '["eu"]'}, {}, {})
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    (run,) = started(tmp_path, StartRequest(keys=["eu"]))
+    assert [part.values for part in run.outputs[0].scope] == [{"region": "eu"}]
+
+
+def test_a_list_without_a_first_key_is_refused_by_both(tmp_path: Path) -> None:
+    raw = {name: value for name, value in RAW.items() if name != "start"}
+    text = project(raw, {**REGIONS, "keys": '"runtime"'}, {}, {}, {})
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    declared = load_project(tmp_path, environ={}, user_file=tmp_path / "none").declarations
+    request = Request(changed=(), jobs=(ChangedJob(job=job("j"), keys=("*",)),))
+    plan = build_plan(request, lineage("raw > j > out"), declared, now=NOW)
+    assert find(plan, "j").status == "blocked"  # also where only another input is stale
+    assert find(plan, "j").reason["text"] == scheduled(tmp_path)
 
 
 def test_an_older_month_than_the_output_has_is_refused_by_both() -> None:
