@@ -44,8 +44,8 @@ class WriteOptions:
     """
 
     checks: Sequence[Check] = ()
-    ignore: Sequence[str] = ()
-    merge_on: Sequence[str] = ()
+    ignore: str | Sequence[str] = ()
+    merge_on: str | Sequence[str] = ()
     newest_by: str | Sequence[str] | None = None
     inputs: Sequence[InputResult] = ()
     reads: int | None = None

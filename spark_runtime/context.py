@@ -113,8 +113,8 @@ class RunContext:
         output: str | None = None,
         *,
         checks: Sequence[Check] = (),
-        ignore: Sequence[str] = (),
-        merge_on: Sequence[str] = (),
+        ignore: str | Sequence[str] = (),
+        merge_on: str | Sequence[str] = (),
         newest_by: str | Sequence[str] | None = None,
     ) -> OutputResult:
         """Replace the run's partitions of an output with the rows of `frame`, and nothing else.

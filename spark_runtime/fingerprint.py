@@ -46,8 +46,8 @@ def is_wanted(spark: SparkSession) -> bool:
 class Fingerprint:
     """How the rows of one schema are fingerprinted; columns named in `ignore` do not count."""
 
-    def __init__(self, schema: StructType, *, ignore: Collection[str] = ()) -> None:
-        ignored = {name.lower() for name in ignore}
+    def __init__(self, schema: StructType, *, ignore: str | Collection[str] = ()) -> None:
+        ignored = {name.lower() for name in ([ignore] if isinstance(ignore, str) else ignore)}
         self._fields = sorted(
             (field for field in schema.fields if field.name.lower() not in ignored),
             key=lambda field: field.name.lower(),

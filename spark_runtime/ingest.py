@@ -9,26 +9,43 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, get_args
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
+    DateType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     VariantType,
 )
 
-from spark_runtime.errors import SchemaMismatchError, TableError
+from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError
 from spark_runtime.merge import has_null, newest_of_each, ordered_columns
 from spark_runtime.values import quoted
 
 _log = logging.getLogger(__name__)
+
+_NullKeys = Literal["keep", "fail", "drop"]
+_New = Literal["keep", "drop", "fail"]
+_Missing = Literal["null", "fail"]
+_Changed = Literal["cast", "fail"]
+_Types = Literal["own", "string"]
+
+#: Instants in JSON, with all their digits: by default Spark writes no microseconds.
+_INSTANTS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def table_exists(spark: SparkSession, name: str, *, database: str | None = None) -> bool:
@@ -45,7 +62,13 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
         parts = [*database.split("."), *parts]
     if not 1 <= len(parts) <= 3 or not all(part.strip() for part in parts):
         raise TableError(f"{name!r} is not a table name", hint="Write it as database.table.")
-    return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
+    try:
+        return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
+    except AnalysisException as error:
+        raise TableError(
+            f"table {'.'.join(parts)} cannot be looked up in the catalog: {_first_line(error)}",
+            hint="Spark knows another catalog by its setting spark.sql.catalog.NAME.",
+        ) from error
 
 
 def infer_watermark(
@@ -63,31 +86,42 @@ def infer_watermark(
     at, not the newest partition alone: after a failure or a backfill the newest row may lie in an
     older one. Rows at the watermark itself may be missing some that arrived in the same instant:
     read on from it with `>=`, and keep the latest by key. `table` None, a table that does not
-    exist, means a first run.
+    exist, means a first run. A TIMESTAMP is returned in UTC. Raises EntrypointError for a column
+    that does not exist or cannot be compared.
     """
     if table is None:
         _log.warning("there is no table yet: everything is read")
         return None
+    (column,) = ordered_columns(table.schema, column, "column")
     recent, looked_at = table, "the table"
     if partition is not None:
+        (partition,) = ordered_columns(table.schema, partition, "partition")
         since = (now - timedelta(days=days)).date().isoformat()
         # The literal is of the column's own type: files are passed over only for such a filter.
         kind = table.schema[partition].dataType
+        if not isinstance(kind, DateType | StringType | TimestampType | TimestampNTZType):
+            raise EntrypointError(
+                f"partition names {partition!r}, whose type {kind.simpleString()} holds no dates",
+                hint="Name a column of dates, or of texts such as 2024-06-15; or give None.",
+            )
         recent = table.where(F.col(quoted(partition)) >= F.lit(since).cast(kind))
         looked_at = f"{partition} since {since}"
     row = recent.agg(F.max(quoted(column)).alias("newest")).first()
     newest: datetime | None = row["newest"] if row is not None else None
     if newest is None:
         _log.warning("no %s in %s: everything is read", column, looked_at)
+    elif isinstance(table.schema[column].dataType, TimestampType):
+        # PySpark returns it without a zone, in that of the machine rather than of the session.
+        return newest.astimezone(UTC)
     return newest
 
 
 def latest_by_key(
     frame: DataFrame,
-    keys: Sequence[str],
+    keys: str | Sequence[str],
     *,
     newest_by: str | Column | Sequence[str | Column],
-    null_keys: Literal["keep", "fail", "drop"] = "keep",
+    null_keys: _NullKeys = "keep",
 ) -> DataFrame:
     """Return one row per key: the one with the greatest `newest_by`.
 
@@ -98,8 +132,11 @@ def latest_by_key(
     to be the same thing: all of them are kept, unless they are to be dropped or to fail the run.
     Raises EntrypointError for a column that is not there or has no order.
     """
+    _check("null_keys", null_keys, _NullKeys)
     named = [newest_by] if isinstance(newest_by, str | Column) else newest_by
     on = ordered_columns(frame.schema, keys, "keys")
+    if not on:
+        raise EntrypointError("keys names no column", hint="Name those that identify a row.")
     names = [one for one in named if isinstance(one, str)]
     ordered_columns(frame.schema, names, "newest_by")
     if null_keys == "drop":
@@ -113,16 +150,36 @@ def latest_by_key(
         )
         frame = frame.where(F.when(has_null(on), refused.cast("boolean")).otherwise(F.lit(True)))
     order = [F.col(quoted(one)) if isinstance(one, str) else one for one in named]
-    return newest_of_each(frame, on, order)
+    nodes: list[Any] = [column._jc for column in order]
+    if any(one.node().getClass().getSimpleName() == "SortOrder" for one in nodes):
+        raise EntrypointError(
+            "newest_by holds a direction, and the greatest value is the newest",
+            hint="Name the column without asc() or desc(); negate a number that counts down.",
+        )
+    try:
+        return newest_of_each(frame, on, order)
+    except AnalysisException as error:
+        raise EntrypointError(
+            f"newest_by does not fit the rows: {_first_line(error)}",
+            hint="Name columns of the rows, or expressions of them that have an order.",
+        ) from error
 
 
 def surrogate_key(*columns: str) -> Column:
     """Return a key made of several columns: 64 hexadecimal digits.
 
-    NULL, the empty text and the text `null` differ, and so do ("a", "bc") and ("ab", "c").
+    NULL, the empty text and the text `null` differ, and so do ("a", "bc") and ("ab", "c"). Raises
+    EntrypointError without columns.
     """
-    texts = F.array(*[F.col(quoted(name)).cast("string") for name in columns])
-    return F.sha2(F.to_json(texts), 256)
+    if not columns:
+        raise EntrypointError(
+            "surrogate_key names no column", hint="Name those that identify a row."
+        )
+    texts = [F.col(quoted(name)).cast("string") for name in columns]
+    # JSON replaces bytes that are not UTF-8, so these are added as hexadecimal digits.
+    others = [F.when(~F.is_valid_utf8(text), F.hex(text.cast("binary"))) for text in texts]
+    added = F.when(F.coalesce(*others).isNotNull(), F.to_json(F.array(*others)))
+    return F.sha2(F.concat(F.to_json(F.array(*texts)), F.coalesce(added, F.lit(""))), 256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +196,10 @@ def align_schema(
     frame: DataFrame,
     table: StructType | None,
     *,
-    new: Literal["keep", "drop", "fail"] = "keep",
-    missing: Literal["null", "fail"] = "null",
-    changed: Literal["cast", "fail"] = "fail",
-    types: Literal["own", "string"] = "own",
+    new: _New = "keep",
+    missing: _Missing = "null",
+    changed: _Changed = "fail",
+    types: _Types = "own",
 ) -> Aligned:
     """Return rows with a table's columns, in its order; `table` None leaves them as they are.
 
@@ -153,9 +210,15 @@ def align_schema(
     adds it), dropped or refused; one that the rows lack is NULL of the table's type or refused; of
     one that has another type the values are cast, an error where one does not fit, or refused.
     Names are compared without case, and types without what may be NULL in them: the write sees to
-    that. Raises SchemaMismatchError for what is refused.
+    that. Raises SchemaMismatchError for what is refused, for a column that occurs twice, and for
+    one that cannot be cast.
     """
+    _check("new", new, _New)
+    _check("missing", missing, _Missing)
+    _check("changed", changed, _Changed)
+    _check("types", types, _Types)
     theirs = {field.name.lower(): field for field in table or ()}
+    _refuse_same_names(frame.columns)
     if types == "string":
         frame = frame.select(
             *[
@@ -179,7 +242,7 @@ def align_schema(
     _heed(new, "new", found.new)
     _heed(missing, "missing", found.missing)
     _heed(changed, "of another type", found.changed)
-    columns = []
+    columns: list[Column] = []
     for name, field in theirs.items():
         value = F.col(quoted(ours[name].name)) if name in ours else F.lit(None)
         if field.name in (*found.missing, *found.changed):
@@ -187,7 +250,36 @@ def align_schema(
         columns.append(value.alias(field.name))
     if new == "keep":
         columns += [F.col(quoted(name)) for name in found.new]
-    return Aligned(frame.select(*columns), found.new, found.missing, found.changed)
+    return Aligned(_cast(frame, columns), found.new, found.missing, found.changed)
+
+
+def _cast(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    try:
+        return frame.select(*columns)
+    except AnalysisException as error:
+        raise SchemaMismatchError(
+            f"a column cannot be cast to its type in the table: {_first_line(error)}",
+            hint="Convert it before, or change the table.",
+        ) from error
+
+
+def _refuse_same_names(names: Sequence[str]) -> None:
+    if len({name.lower() for name in names}) < len(names):
+        raise SchemaMismatchError(
+            f"a column occurs twice among {', '.join(names)}", hint="Drop or rename one of them."
+        )
+
+
+def _check(argument: str, value: str, policy: Any) -> None:
+    allowed = get_args(policy)
+    if value not in allowed:
+        raise EntrypointError(
+            f"{argument} is {value!r}", hint=f"Use one of {', '.join(map(repr, allowed))}."
+        )
+
+
+def _first_line(error: AnalysisException) -> str:
+    return str(error).strip().splitlines()[0].rstrip(";")
 
 
 def _heed(policy: str, what: str, names: Sequence[str]) -> None:
@@ -210,9 +302,24 @@ def _text(field: StructField) -> Column:
     column = F.col(quoted(field.name))
     if isinstance(field.dataType, BinaryType):
         return F.base64(column)
+    if _has_binary_keys(field.dataType):
+        raise SchemaMismatchError(
+            f"column {field.name} holds a map with binary keys, which JSON cannot hold",
+            hint="Convert the keys before, by transform_keys and base64.",
+        )
     if isinstance(field.dataType, StructType | ArrayType | MapType | VariantType):
-        return F.to_json(column)
+        return F.to_json(column, _INSTANTS)
     return column.cast("string")
+
+
+def _has_binary_keys(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_binary_keys(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_binary_keys(kind.elementType)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, BinaryType) or _has_binary_keys(kind.valueType)
+    return False
 
 
 def _kind(field: StructField) -> str:

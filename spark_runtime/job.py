@@ -70,8 +70,8 @@ class JobDefinition:
     batch: Batch = "key"
     auto_filter: bool = True
     checks: tuple[Check, ...] = ()
-    ignore: tuple[str, ...] = ()
-    merge_on: tuple[str, ...] = ()
+    ignore: str | Sequence[str] = ()
+    merge_on: str | Sequence[str] = ()
     newest_by: str | Sequence[str] | None = None
     context_parameter: str | None = None
     takes_key: bool = False
@@ -138,7 +138,7 @@ def job(
     *,
     inputs: Mapping[str, Dataset | Read | str] | None = None,
     output: Dataset | str | None = None,
-    outputs: Sequence[Dataset | str] = (),
+    outputs: str | Sequence[Dataset | str] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
     batch: Batch = "key",
     mode: WriteMode = "overwrite",
@@ -148,8 +148,8 @@ def job(
     all_partitions: bool = False,
     auto_filter: bool = True,
     checks: Sequence[Check] = (),
-    ignore: Sequence[str] = (),
-    merge_on: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    merge_on: str | Sequence[str] = (),
     newest_by: str | Sequence[str] | None = None,
 ) -> Callable[[F], F]:
     """Declare a function as a job; the function itself is unchanged.
@@ -169,7 +169,8 @@ def job(
     >>> flights_daily("as it is")
     'as it is'
     """
-    written = (output,) if output is not None else tuple(outputs)
+    listed = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    written = (output,) if output is not None else listed
     bare = read_all if all_partitions else Read
     reads = {
         parameter: one if isinstance(one, Read) else bare(one)
@@ -187,8 +188,8 @@ def job(
             batch=batch,
             auto_filter=auto_filter,
             checks=tuple(checks),
-            ignore=tuple(ignore),
-            merge_on=tuple(merge_on),
+            ignore=ignore,
+            merge_on=merge_on,
             newest_by=newest_by,
             context_parameter=_context_parameter(function, reads),
             takes_key=KEY_COLUMN in set(inspect.signature(function).parameters) - set(reads),

@@ -79,7 +79,9 @@ class Match:
         )
 
 
-def match_of(schema: StructType, merge_on: Sequence[str], newest_by: Sequence[str]) -> Match:
+def match_of(
+    schema: StructType, merge_on: str | Sequence[str], newest_by: str | Sequence[str] | None
+) -> Match:
     """Return the match by columns of this schema; raises EntrypointError if they do not fit."""
     if not merge_on:
         raise EntrypointError(
@@ -88,21 +90,28 @@ def match_of(schema: StructType, merge_on: Sequence[str], newest_by: Sequence[st
         )
     return Match(
         ordered_columns(schema, merge_on, "merge_on"),
-        ordered_columns(schema, newest_by, "newest_by"),
+        ordered_columns(schema, newest_by or (), "newest_by"),
     )
 
 
-def ordered_columns(schema: StructType, names: Iterable[str], argument: str) -> tuple[str, ...]:
+def ordered_columns(
+    schema: StructType, names: str | Iterable[str], argument: str
+) -> tuple[str, ...]:
     """Return columns by their names in the schema; raises EntrypointError for unknown ones."""
-    known = {field.name.lower(): field for field in schema}
     found = []
-    for name in names:
-        field = known.get(name.lower())
-        if field is None:
+    for name in [names] if isinstance(names, str) else names:
+        fields = [field for field in schema if field.name.lower() == name.lower()]
+        if len(fields) > 1:
+            raise EntrypointError(
+                f"{argument} names {name!r}, and several columns have this name",
+                hint="Drop or rename one of them.",
+            )
+        if not fields:
             raise EntrypointError(
                 f"{argument} names {name!r}, but there is no such column",
                 hint=near_misses(name, schema.names),
             )
+        (field,) = fields
         if not _is_ordered(field.dataType):
             raise EntrypointError(
                 f"{argument} names {name!r}, and values of type "

@@ -59,8 +59,8 @@ _begun: dict[RunContext, tuple[_Request, BaseException | None]] = {}
 def run_context(
     job: str | None = None,
     *,
-    inputs: Iterable[Dataset | Read | str] = (),
-    outputs: Iterable[Dataset | Write | str] = (),
+    inputs: str | Iterable[Dataset | Read | str] = (),
+    outputs: str | Iterable[Dataset | Write | str] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
     arguments: Sequence[str] | None = None,
     config: Path | None = None,
@@ -82,8 +82,8 @@ def run_context(
     """
     asked = _Request(
         job=job,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        inputs=(inputs,) if isinstance(inputs, str) else tuple(inputs),
+        outputs=(outputs,) if isinstance(outputs, str) else tuple(outputs),
         calendar=calendar,
         arguments=None if arguments is None else tuple(arguments),
         config=config,

@@ -136,9 +136,7 @@ class _Write:
         self.shaped = self.fit.apply(frame, texts)
         self.match: Match | None = None
         if output.mode == "merge":
-            newest_by = options.newest_by
-            newest = [newest_by] if isinstance(newest_by, str) else newest_by or []
-            self.match = match_of(self.shaped.schema, options.merge_on, newest)
+            self.match = match_of(self.shaped.schema, options.merge_on, options.newest_by)
         self.since = Since.of(self.before) if options.since is None else options.since
         self.fingerprints = is_wanted(self.spark)
 

@@ -35,6 +35,8 @@ def test_order_files_and_column_order_do_not_count(spark: SparkSession) -> None:
     other = frame.repartition(7).orderBy("s").select(*reversed(frame.columns))
     assert fingerprint(frame) == fingerprint(other)
     assert fingerprint(frame.limit(0)) == EMPTY_FINGERPRINT
+    kinds = spark.sql("SELECT 1 AS s, 2 AS st").schema
+    assert Fingerprint(kinds, ignore="st")._schema == Fingerprint(kinds, ignore=["ST"])._schema
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
-from spark_runtime.errors import SchemaMismatchError, TableError
+from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError
 from spark_runtime.ingest import (
     align_schema,
     infer_watermark,
@@ -56,7 +59,7 @@ def test_the_watermark_prunes_by_the_column_and_not_by_its_quoted_name(
     table = spark.read.format("delta").load(path)
     found = infer_watermark(table, "at", partition="p_extracted_at", now=NOW)
     assert found is not None
-    assert found.replace(tzinfo=UTC).isoformat() == "2024-06-14T23:59:00+00:00"
+    assert found.isoformat() == "2024-06-14T23:59:00+00:00"
     # The published form compared the name of the column, as a text, and filtered nothing.
     assert "PartitionFilters: [isnotnull(p_extracted_at" in plans[0]
     # A first run, and one after a long silence, read everything, and say so.
@@ -81,7 +84,7 @@ def test_a_watermark_is_asked_for_with_all_that_it_depends_on(spark: SparkSessio
         with pytest.raises(TypeError, match=f"'{missing}'"):
             ask(rows, "at", **given)
     found = ask(rows, "at", partition="day", now=NOW)
-    assert found.replace(tzinfo=UTC) == datetime(2024, 6, 14, 8, tzinfo=UTC)
+    assert found == datetime(2024, 6, 14, 8, tzinfo=UTC)
 
 
 def test_a_table_without_partitions_has_a_watermark_too(
@@ -89,10 +92,44 @@ def test_a_table_without_partitions_has_a_watermark_too(
 ) -> None:
     rows = spark.sql("SELECT explode(array(TIMESTAMP'2020-01-01 08:00:00', NULL)) AS at")
     found = infer_watermark(rows, "at", partition=None, now=NOW)
-    assert found is not None
-    assert found.replace(tzinfo=UTC) == datetime(2020, 1, 1, 8, tzinfo=UTC)
+    assert found == datetime(2020, 1, 1, 8, tzinfo=UTC)
     assert infer_watermark(rows.limit(0), "at", partition=None, now=NOW) is None
     assert "no at in the table: everything is read" in caplog.text
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York"])
+def test_a_watermark_is_the_same_instant_wherever_the_driver_is(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    # Two instants of the repeated hour of New York, which have one local time there.
+    for instant in ("2024-11-03 05:30:00", "2024-11-03 06:30:00"):
+        rows = spark.sql(f"SELECT TIMESTAMP'{instant}' AS at, TIMESTAMP_NTZ'{instant}' AS plain")
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        try:
+            found = infer_watermark(rows, "AT", partition=None, now=NOW)
+            assert found == datetime.fromisoformat(f"{instant}+00:00")
+            for query in (rows.at >= found, f"at >= '{found}'"):
+                assert rows.where(query).count() == 1
+            plain = infer_watermark(rows, "plain", partition=None, now=NOW)
+            assert plain == datetime.fromisoformat(instant)
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+
+
+def test_a_watermark_of_what_is_not_there_is_refused(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT TIMESTAMP'2024-06-14 08:00:00' AS at, DATE'2024-06-14' AS day, 5 AS n")
+    found = infer_watermark(rows, "At", partition="Day", now=NOW)
+    assert found == datetime(2024, 6, 14, 8, tzinfo=UTC)
+    for column, partition, said in (
+        ("att", "day", "column names 'att', but there is no such column"),
+        ("at", "days", "partition names 'days', but there is no such column"),
+        ("at", "n", "whose type int holds no dates"),
+    ):
+        with pytest.raises(EntrypointError, match=said) as caught:
+            infer_watermark(rows, column, partition=partition, now=NOW)
+        assert caught.value.hint
 
 
 def test_the_watermark_prunes_by_texts_as_well_as_by_dates(
@@ -146,6 +183,20 @@ def test_a_surrogate_key_tells_apart_what_differs(spark: SparkSession) -> None:
     assert len(set(keys)) == len(pairs)
     assert keys[0] == keys[-1]
     assert all(len(key) == 64 for key in keys)
+    with pytest.raises(EntrypointError, match="names no column"):
+        surrogate_key()
+
+
+def test_bytes_that_are_no_text_have_keys_of_their_own(spark: SparkSession) -> None:
+    values = ["X'FF'", "X'FE'", "X'FFFF'", "X'EFBFBD'", "CAST('FF' AS BINARY)", "X''", "X'C3'"]
+    frame = spark.sql(f"SELECT explode(array({', '.join(values)})) AS b, 'a' AS x")
+    for columns in (("b",), ("x", "b"), ("b", "b")):
+        keys = {row[0] for row in frame.select(surrogate_key(*columns)).collect()}
+        assert len(keys) == len(values)
+    # The keys of texts stay what they were.
+    text = spark.sql("SELECT 'a' AS x, NULL AS y, 7 AS z").select(surrogate_key("x", "y", "z"))
+    expected = hashlib.sha256(b'["a",null,"7"]').hexdigest()
+    assert [row[0] for row in text.collect()] == [expected]
 
 
 def test_rows_are_brought_into_the_shape_of_their_table(spark: SparkSession) -> None:
@@ -172,6 +223,61 @@ def test_rows_are_brought_into_the_shape_of_their_table(spark: SparkSession) -> 
     wrong = spark.createDataFrame([("seven", "x", 1)], "id STRING, name STRING, extra INT")
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         align_schema(wrong, table, changed="cast").frame.collect()
+
+
+def test_instants_keep_all_their_digits_as_text(spark: SparkSession) -> None:
+    at = "2024-06-15 08:00:00.123456"
+    rows = spark.sql(
+        f"SELECT array(TIMESTAMP'{at}') AS a, named_struct('x', TIMESTAMP_NTZ'{at}') AS s, "
+        f"TIMESTAMP'{at}' AS t"
+    )
+    assert list(align_schema(rows, None, types="string").frame.collect()[0]) == [
+        '["2024-06-15T08:00:00.123456Z"]',
+        '{"x":"2024-06-15T08:00:00.123456"}',
+        at,
+    ]
+
+
+def test_arguments_that_do_not_fit_are_refused_with_what_to_do(spark: SparkSession) -> None:
+    align: Any = align_schema
+    latest: Any = latest_by_key
+    rows: Any = spark.sql("SELECT 1 AS id, 2 AS at, array(3) AS a")
+    keyed = spark.sql("SELECT array(named_struct('m', map('a', map(X'FF', 1)))) AS a")
+    twice: Any = spark.sql("SELECT 1 AS id, 2 AS at, 3 AS At")
+    wider = spark.createDataFrame([], "id INT, at INT, a INT").schema
+    assert latest(rows, "ID", newest_by="AT").count() == 1
+    at = rows.at
+    for call, kind, said in (
+        (lambda: latest(rows, [], newest_by="at"), EntrypointError, "keys names no column"),
+        (lambda: latest(rows, "i", newest_by="at"), EntrypointError, "keys names 'i'"),
+        (lambda: latest(rows, "id", newest_by=at.desc()), EntrypointError, "a direction"),
+        (
+            lambda: latest(rows, "id", newest_by=F.col("nope")),
+            EntrypointError,
+            "does not fit",
+        ),
+        (lambda: latest(twice, "id", newest_by="at"), EntrypointError, "several columns"),
+        (lambda: align(keyed, None, types="string"), SchemaMismatchError, "binary keys"),
+        (lambda: align(twice, None), SchemaMismatchError, "a column occurs twice"),
+        (
+            lambda: align(rows, wider, changed="cast"),
+            SchemaMismatchError,
+            "a column cannot be cast",
+        ),
+        (lambda: align(rows, wider, new="Keep"), EntrypointError, "new is 'Keep'"),
+        (lambda: align(rows, wider, missing="nul"), EntrypointError, "missing is 'nul'"),
+        (lambda: align(rows, wider, changed="castt"), EntrypointError, "changed is"),
+        (lambda: align(rows, None, types="text"), EntrypointError, "types is 'text'"),
+        (
+            lambda: latest(rows, "id", newest_by="at", null_keys="Drop"),
+            EntrypointError,
+            "null_keys is 'Drop'",
+        ),
+        (lambda: table_exists(spark, "nowhere.db.t"), TableError, "cannot be looked up"),
+    ):
+        with pytest.raises(kind, match=said) as caught:
+            call()
+        assert caught.value.hint
 
 
 def test_everything_becomes_text_but_what_the_table_has_otherwise(spark: SparkSession) -> None:

@@ -249,6 +249,7 @@ def test_others_write_in_the_same_session_during_a_merge_as_ever(
     ("options", "complaint", "hint"),
     [
         ({"merge_on": ["idd"]}, "merge_on names 'idd'", "Did you mean `id`?"),
+        ({"merge_on": "idd"}, "merge_on names 'idd'", "Did you mean `id`?"),
         ({"merge_on": ["id"], "newest_by": "att"}, "newest_by names 'att'", "`at`"),
         ({"merge_on": ["id"], "newest_by": ["at", "x"]}, "'x'", "Known here: `day`, `id`"),
         ({"merge_on": []}, "names no key", "merge_on="),
@@ -454,6 +455,7 @@ def test_the_newest_row_is_told_by_types_and_several_columns(spark: SparkSession
         for n in (1, 2, 3)
     }
     assert len(taken) == 1
+    assert latest_by_key(frame, "id", newest_by="at").count() == 4
     for keys, newest_by in ((["ids"], "at"), (["id"], "att"), (["id"], "m"), (["m"], "at")):
         with pytest.raises(EntrypointError):
             latest_by_key(frame, keys, newest_by=newest_by)

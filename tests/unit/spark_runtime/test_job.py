@@ -74,6 +74,14 @@ def test_a_parameter_named_backfill_key_is_given_the_key() -> None:
     assert not own.__lineage_backfill_job__.takes_key  # type: ignore[attr-defined]
 
 
+def test_outputs_may_be_one_bare_name() -> None:
+    def totals() -> None:
+        pass
+
+    definition = job(outputs="totals")(totals).__lineage_backfill_job__  # type: ignore[attr-defined]
+    assert definition.outputs == ("totals",)
+
+
 def test_declarations_that_do_not_fit_the_function() -> None:
     def one(a: Any) -> Any:
         return a
