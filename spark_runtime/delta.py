@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StructField, StructType
@@ -47,6 +48,7 @@ _CONFLICT = re.compile(
     r"|(Metadata|Protocol)ChangedException"
 )
 _APPEND_ONLY = "delta.appendOnly"
+_NO_TABLE = "DELTA_TABLE_NOT_FOUND"
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 #: What is said where a new table cannot lie.
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
@@ -59,13 +61,20 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
     On a table that does not exist yet, a replacement would not check its rows.
     """
     names = {field.name.lower(): field.name for field in schema}
+    columns = [names[column.lower()] for column in output.columns]
     builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
     builder = builder.location(output.location) if output.location else builder
     builder = builder.tableName(output.table) if output.table else builder
-    if output.columns:
-        builder = builder.partitionedBy(*[names[column.lower()] for column in output.columns])
+    builder = builder.partitionedBy(*columns) if columns else builder
     try:
-        builder.execute()
+        try:
+            builder.execute()
+        except AnalysisException as error:
+            if output.location is None or _NO_TABLE not in str(error):
+                raise
+            # A creation that was killed has left a log without commits, which only a write accepts.
+            writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
+            writer.partitionBy(*columns).save(output.location)
     except Exception as error:  # noqa: BLE001 (told apart here)
         # Another first writer was faster: use its table, which is checked like any other.
         if not is_conflict(error):

@@ -87,6 +87,24 @@ def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
     assert [column.name for column in made.state().columns] == ["day"]
 
 
+@pytest.mark.parametrize("left", [None, ".00000000000000000000.json.1f2e.tmp"])
+@pytest.mark.parametrize("columns", [("day",), ()])
+def test_a_first_write_follows_a_creation_that_was_killed(
+    spark: SparkSession, table: Callable[..., Any], left: str | None, columns: tuple[str, ...]
+) -> None:
+    """Delta makes the folder of the log first, and its first commit by a rename."""
+    made = table(*columns)
+    log = Path(made.path, "_delta_log")
+    log.mkdir(parents=True)
+    if left is not None:
+        (log / left).write_text('{"commitInfo":{')
+    rows = spark.createDataFrame([("d1", 1)], "day STRING, n INT")
+    scope: list[Any] = ["d1"] if columns else [{}]
+    made.write(rows, scope, mode="overwrite" if columns else "full")
+    assert made.rows() == [("d1", 1)]
+    assert [column.name for column in made.state().columns] == list(columns)
+
+
 @pytest.mark.parametrize("written", [1, 3])
 def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
     spark: SparkSession, delta: Any, written: int
