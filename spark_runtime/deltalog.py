@@ -304,6 +304,13 @@ class DeltaLog:
                 f"the log of {self.location} ends with version {newest}, a later one was asked for",
                 hint="The table was rebuilt or restored from a copy since then; plan again.",
             )
+        if version == newest:
+            return TableError(
+                f"the log of {self.location} is damaged: version {newest} is there, and neither a "
+                "checkpoint nor the older commits that it builds on",
+                hint="Restore the missing files from a backup; without them the table cannot be "
+                "read.",
+            )
         return TableError(
             f"version {version} of {self.location} is no longer in its log",
             hint="Its log was cleaned up; only newer versions can be read.",

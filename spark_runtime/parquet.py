@@ -6,6 +6,7 @@ partitions that came out empty, and both leave half of the work when they are ki
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from spark_runtime.errors import InputChangedError
+from spark_runtime.errors import InputChangedError, TableError
 from spark_runtime.parquetlog import (
     DAYS_KEPT,
     Folders,
@@ -27,11 +28,13 @@ from spark_runtime.parquetlog import (
     list_partitions,
 )
 from spark_runtime.schema import columns_of, no_rows
+from spark_runtime.session import is_alive
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication, Rows
 from spark_runtime.values import Pattern, Values
 
 DAYS_SETTING = "spark.lineageBackfill.trashDays"
+_NOT_PARQUET = re.compile(r"(?:file:)?(\S+) is not a Parquet file")
 
 
 def create(
@@ -163,9 +166,21 @@ def _read(
 
 
 def _inferred(spark: SparkSession, log: ParquetLog) -> StructType:
-    """Return the combined schema of all files; partition columns are strings."""
+    """Return the combined schema of all files; partition columns are strings.
+
+    Raises TableError.
+    """
     reader = spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
-    return reader.parquet(_url(log.root)).schema
+    try:
+        return reader.parquet(_url(log.root)).schema
+    except Exception as error:
+        if not is_alive(spark):
+            raise
+        found = _NOT_PARQUET.search(str(error))
+        raise TableError(
+            f"{found[1] if found else log.location} is damaged or not a Parquet file",
+            hint="Move it out of the table's folder, or declare the format of the table.",
+        ) from error
 
 
 def _url(path: Path) -> str:

@@ -360,6 +360,24 @@ def test_inputs_are_read_as_the_run_found_them_or_not_at_all(
         frame.collect()
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "orc", "torn"])
+def test_files_of_another_format_are_named(
+    spark: SparkSession, table: Callable[..., Any], form: str
+) -> None:
+    made = table("day", kind="parquet")
+    frame = spark.createDataFrame([("d1", 1)], "day STRING, n INT")
+    writer = frame.write.partitionBy("day").format("parquet" if form == "torn" else form)
+    writer.save(made.path)
+    (file,) = Path(made.path).glob("day=d1/part-*")
+    if form == "torn":
+        file.write_bytes(file.read_bytes()[:-20])
+    before = file.read_bytes()
+    with pytest.raises(TableError, match=f"{file.name} is damaged or not a Parquet") as caught:
+        made.write(frame, ["d1"])
+    assert "Move it" in str(caught.value.hint)
+    assert file.read_bytes() == before
+
+
 def test_a_catalog_table_and_a_delta_table_are_refused(
     spark: SparkSession, filled: Any, table: Callable[..., Any]
 ) -> None:

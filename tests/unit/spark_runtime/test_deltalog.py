@@ -151,6 +151,18 @@ def test_column_mapping_names_are_translated(tmp_path: Path) -> None:
     assert rows(DeltaLog(str(made.root)), "d1") == [2]
 
 
+def test_a_log_without_its_checkpoint_is_damaged(log: Log) -> None:
+    for number in range(3):
+        log.commit(add(f"f{number}", "d1"))
+    for version in range(3):
+        log.path(version).unlink()
+    reader = DeltaLog(str(log.root))
+    for asked in (None, 3):
+        with pytest.raises(TableError, match="damaged: version 3 is there") as caught:
+            reader.state(asked)
+        assert "from a backup" in str(caught.value.hint)
+
+
 def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
     log.commit(add("a", "d1", 3))
     log.commit(add("b", "d2", 1), ours("t-2", [["d2"], 1, "f"]))
