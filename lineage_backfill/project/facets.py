@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.project.declarations import (
@@ -28,6 +28,8 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
     WriteMode,
 )
+
+E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 
 _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag")
 
@@ -75,8 +77,8 @@ def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
         return JobFacet(
             calendar=_calendar(facet),
             dimensions=_dimensions(facet),
-            reads=tuple(_read(part) for part in facet.get("reads") or ()),
-            writes=tuple(_write(part) for part in facet.get("writes") or ()),
+            reads=_once([_read(part) for part in facet.get("reads") or ()]),
+            writes=_once([_write(part) for part in facet.get("writes") or ()]),
             batch=batch_policy(facet.get("batch")),
         )
     except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
@@ -285,6 +287,17 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
 def _count(value: Any) -> Any:
     """Return a number as it is; JSON has one type for 1 and 1.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _once(edges: list[E]) -> tuple[E, ...]:
+    """Return edges, each of one dataset; a bare name is any namespace's."""
+    seen: dict[str, set[str | None]] = {}
+    for one in edges:
+        spaces = seen.setdefault(one.dataset, set())
+        if one.namespace in spaces or None in spaces or (spaces and one.namespace is None):
+            raise ValueError(f"it declares its edge to {one.dataset!r} twice")
+        spaces.add(one.namespace)
+    return tuple(edges)
 
 
 def _check_words(*words: tuple[Any, Any]) -> None:

@@ -39,6 +39,7 @@ Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 _NOTHING_SENT: Final = facets.JobFacet()
 _DEFAULT_POLICY: Final = WritePolicy()
+_WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
 # Facts are compared by identity: each exists once, and they are keys of the planner's tables.
@@ -371,13 +372,13 @@ class DeclarationResolver:
         sent, unreadable = self._sent(ref)
         reads, writes = self._sides(ref, declared, sent)
         calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
-        guessed = bool(unreadable) and not _says_edges(declared)
-        if guessed and not problem:
-            # Continuing with the defaults would mean guessing what the job declares.
-            problem, hint = unreadable, "Declare the job's reads in the project file, which wins."
+        # Continuing with the defaults would mean guessing what the job declares.
+        unfit = ""
+        if sent.reads:
+            reads, unfit = self._without_unfit(ref, reads, writes, sent.reads, calendar)
+        refused = unfit if _says_edges(declared) else unreadable or unfit
         inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
-        if trouble and not problem:
-            problem, hint = trouble
+        problem, hint = _first((problem, hint), (refused, _WINS), trouble)
         found = _live(inputs)
         lookback = max([output.policy.lookback for output in outputs], default=0)
         guarded = declared is not None and (declared.protected or not declared.idempotent)
@@ -401,7 +402,7 @@ class DeclarationResolver:
             declaration=declared,
             problem=problem,
             hint=hint,
-            guessed=guessed or any(edge.misdeclared for edge in inputs),
+            guessed=bool(refused) or any(edge.misdeclared for edge in inputs),
             guarded=guarded,
             is_plain=calendar is not None and not unusual,
             kind=self._kind(declared, sent.batch, calendar, found.live, outputs),
@@ -421,6 +422,31 @@ class DeclarationResolver:
             for dataset in self._lineage.writes(ref)
         ]
         return reads, writes
+
+    def _without_unfit(
+        self,
+        ref: JobRef,
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
+        sent: Sequence[ReadDeclaration],
+        calendar: Calendar | None,
+    ) -> tuple[list[_Read], str]:
+        """Return the reads without the mappings of a facet that do not fit, and the first problem.
+
+        Lineage is not ours: what it says wrongly blocks a job, no plan fails.
+        """
+        made = {data.ref for data, _ in writes}
+        kept, problem = [], ""
+        for data, read in reads:
+            fits = True
+            if read and read.mapping != "none" and any(read is one for one in sent):
+                try:
+                    self._read_mapping(ref, data, read, calendar, own=data.ref in made)
+                except DeclarationError as error:
+                    fits = False
+                    problem = problem or error.message.replace("job", "the facet of job", 1)
+            kept.append((data, read if fits else None))
+        return kept, problem
 
     def _edges(
         self,
@@ -690,6 +716,11 @@ def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
                     hint="Keep one of the two.",
                 )
             seen.add(name)
+
+
+def _first(*problems: tuple[str | None, str] | None) -> tuple[str | None, str]:
+    """Return the first problem with its hint."""
+    return next((one for one in problems if one and one[0]), (None, ""))
 
 
 class _Live(NamedTuple):

@@ -139,6 +139,9 @@ def test_a_facet_that_dates_keys_without_a_time_is_believed_without_that(
         {"reads": [{"dataset": "raw", "mapping": "offset", "by": -1_000_000_000}]},
         {"reads": [{"dataset": "raw", "dimensions": {"day": {"mapping": "offset", "by": 10**9}}}]},
         {"reads": [{"dataset": "raw", "mapping": "offset"}]},
+        {"reads": [{"dataset": "raw"}, {"dataset": "raw", "mapping": "all"}]},
+        {"reads": [{"dataset": "raw"}, {"dataset": {"namespace": "w", "name": "raw"}}]},
+        {"writes": [{"dataset": "days"}, {"dataset": "days", "mode": "merge"}]},
         {"reads": [{"dataset": "raw", "mapping": "offset", "by": 0}]},
         {"reads": [{"dataset": "raw", "mapping": "map"}]},
         {"reads": [{"dataset": "raw", "mapping": "all", "before": 1}]},
@@ -155,6 +158,38 @@ def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[
     assert any("ignored: the facet of job w:j" in text for text in made.warnings)
     declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
     assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
+
+
+@pytest.mark.parametrize(
+    ("read", "raw", "named"),
+    [
+        ({"mapping": "identity"}, {"grain": "hour"}, "identity needs one grain on both sides"),
+        ({"mapping": "map", "map": {"a": ["b"]}}, DAY, "the map names a wrong key"),
+        (
+            {"mapping": "map", "map": {"2024-03-10": ["x"]}},
+            {"keys": ["a"]},
+            "a key that does not exist",
+        ),
+        ({"mapping": "window", "before": 1}, {"keys": ["a"]}, "needs a time dimension"),
+        ({"mapping": "offset", "by": -1}, {"grain": "none"}, "needs a time dimension"),
+        ({"dimensions": {"x": {"mapping": "all"}}}, DAY, "which neither side has"),
+    ],
+)
+def test_a_job_whose_facet_does_not_fit_is_blocked_and_no_plan_fails(
+    read: dict[str, Any], raw: dict[str, Any], named: str
+) -> None:
+    facet = {"reads": [{"dataset": "raw", **read}]}
+    jobs = [node("j", "raw", "days", facet), node("k", "raw", "copy")]
+    held = snapshot(jobs, raw=raw, days={**DAY, "start": "2024-03-10"}, copy=raw)
+    key = {"hour": "2024-03-10T05", "day": "2024-03-10", "none": None, "": "a"}
+    changed = {"raw": key[raw.get("grain", "")]}
+    made = plan(request(changed), held, "")
+    assert find(made, "k").status == "planned"
+    assert find(made, "j").status == "blocked"
+    assert find(made, "j").reason["text"].startswith("the facet of job w:j, input w:raw: ")
+    assert named in find(made, "j").reason["text"]
+    declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
+    assert find(plan(request(changed), held, declared), "j").status == "planned"
 
 
 def test_facets_that_are_equal_make_equal_plans_whatever_the_order_of_their_members() -> None:
