@@ -32,10 +32,15 @@ from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
-#: A driver that waits for small runs has a small heap, which grows with the runs that need more and
-#: then shrinks. By default, Java takes a 64th of the machine's memory, and retains it.
-_SMALL_HEAP = {
-    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+#: What keeps the driver of many runs small. Its heap starts small, grows with the runs that need
+#: more, and then shrinks: by default, Java takes a 64th of the machine's memory, and retains it.
+#: Spark's pages show the last 100 jobs, stages and queries, by default 1,000.
+_SMALL_DRIVER = {
+    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
 }
 
 
@@ -147,7 +152,7 @@ class ReusingEngine(PoolEngine):
             self._entrypoints[key],
             ("application", "--folder", str(folder.resolve())),
             conf={
-                **self._submit.unless_given(_SMALL_HEAP),
+                **self._submit.unless_given(_SMALL_DRIVER),
                 **self._submit.found_by(folder.name, folder / "uploads"),
             },
         )

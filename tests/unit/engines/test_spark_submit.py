@@ -166,22 +166,29 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
     assert "--namespace data" in found.logs(str(project / "runs" / "spec.json"))
 
 
-HEAP = "spark.driver.defaultJavaOptions"
+#: What a warm driver is given unless somebody else has: another value, and the beginning of ours.
+SMALL = {
+    "spark.driver.defaultJavaOptions": ("-Xms1g", "-Xms64m -XX:MinHeap"),
+    "spark.ui.retainedJobs": ("7", "100"),
+    "spark.sql.ui.retainedExecutions": ("7", "100"),
+}
 
 
 @pytest.mark.parametrize("giver", ["nothing", "conf", "spark-defaults.conf"])
-def test_a_warm_driver_starts_with_a_small_heap_unless_told_otherwise(
-    project: Path, giver: str
+@pytest.mark.parametrize("name", SMALL)
+def test_a_warm_driver_starts_and_stays_small_unless_told_otherwise(
+    project: Path, giver: str, name: str
 ) -> None:
+    other, ours = SMALL[name]
     program = project / "spark" / "bin" / "spark-submit"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >argv\nexit 3\n')
     if giver == "spark-defaults.conf":
         (project / "spark" / "conf").mkdir()
-        (project / "spark" / "conf" / giver).write_text(f"{HEAP} -Xms1g\n")
+        (project / "spark" / "conf" / giver).write_text(f"{name} {other}\n")
     places = {"project": project, "state_dir": project / "state"}
     settings: dict[str, Any] = {"spark_home": str(project / "spark"), "jars": []}
     if giver == "conf":
-        settings["conf"] = {HEAP: "-Xms1g"}
+        settings["conf"] = {name: other}
     warm = ReusingEngine(ReuseSettings(), **places, **settings)
     worker = warm.new_worker(warm.key(AttemptFiles(project / "runs" / "spec.json")))
     with pytest.raises(EnvironmentMissingError, match="exit code 3"):
@@ -189,10 +196,10 @@ def test_a_warm_driver_starts_with_a_small_heap_unless_told_otherwise(
     worker.close()
     warm.close()
     argv = (project / "argv").read_text().splitlines()
-    told = {"nothing": ["-Xms64m -XX:MinHeap"], "conf": ["-Xms1g"], "spark-defaults.conf": []}
-    options = [part.removeprefix(f"{HEAP}=") for part in argv if HEAP in part]
+    told = {"nothing": [ours], "conf": [other], "spark-defaults.conf": []}
+    options = [part.removeprefix(f"{name}=") for part in argv if name in part]
     assert [one.partition("FreeRatio")[0] for one in options] == told[giver]
-    assert HEAP not in " ".join(command(project)), "an application for one run starts as before"
+    assert name not in " ".join(command(project)), "an application for one run starts as before"
 
 
 def test_jars_of_this_machine_go_along_where_none_are_named(
