@@ -269,6 +269,11 @@ class EventHistory:
                 f"the server counts {total} events, but only {known} in the times read", hint=AGAIN
             )
 
+    def arriving(self, api: Api) -> set[str]:
+        """Return the runs of the events that follow those read: the next read reads them."""
+        answer = _ask(api, self._end, _LAST, limit=_PAGE, order="desc")
+        return {event["run"]["runId"] for event in api.rows(answer, "events") if "run" in event}
+
     def _prepare(self) -> bool:
         return self.builder.prepare(_AT_ONCE)
 

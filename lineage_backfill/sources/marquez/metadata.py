@@ -246,7 +246,8 @@ class MarquezMetadata:
             ref = JobRef(*name)
             if stored in parts:
                 self._note_cut(ref, stored)
-            if runs - {*self._builder.run_ids(ref), *self._history.ignore}:
+            unknown = runs - {*self._builder.run_ids(ref), *self._history.ignore}
+            if unknown and not unknown <= self._history.arriving(self._api):
                 # Some have no events, or no row: read with care, as edges come from it.
                 item = {"namespace": ref.namespace, "name": ref.name}
                 self._fold_runs(stored, item, is_known=True)

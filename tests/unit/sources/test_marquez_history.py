@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +348,28 @@ def test_a_read_ends_at_the_event_that_was_the_newest_when_it_began() -> None:
     server.before_answer = keep_coming
     assert names(read(server, view="events")) == sorted(f"j{n}" for n in range(12))
     assert not list(arriving), "all have arrived"
+
+
+def test_a_job_that_runs_all_the_time_is_read_up_to_the_beginning_of_the_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history, "_PAGE", 100)  # more than arrive meanwhile
+    server = FakeMarquez([event(n) for n in range(12)])
+    arriving = count(12)
+
+    def run_again(path: str, query: dict[str, str]) -> None:
+        if path == "search" or path.startswith("namespaces/n/jobs/j1/"):
+            number = next(arriving)
+            inputs = [dataset(f"a{number % 2}")]
+            server.post(event(1, number, run={"runId": f"again{number}"}, inputs=inputs))
+
+    server.before_answer = run_again
+    snapshot = read(server)
+    assert next(arriving) > 14, "runs ended meanwhile"
+    assert snapshot.jobs == read(FakeMarquez([event(n) for n in range(12)])).jobs
+    server.before_answer = lambda *_: None
+    (ref,) = read(server).jobs[JobRef("n", "j1")].reads
+    assert ref.name == f"a{next(arriving) % 2}", "the next read has the last run"
 
 
 def test_a_job_that_a_late_event_tells_of_after_all_names_were_listed_is_known() -> None:
