@@ -107,9 +107,18 @@ class EdgeMapping(ABC):
         """Return what the run keys would read if every partition existed."""
 
     @property
-    def hop(self) -> tuple[int, int] | None:
-        """How few and how many keys later a run key reads a partition, on one grid; else None."""
+    def span(self) -> tuple[int, int] | None:
+        """How few and how many keys later a run key reads a partition, on one grid; else None.
+
+        Run keys read it of the same static keys.
+        """
         return None
+
+    @property
+    def hop(self) -> tuple[int, int] | None:
+        """The span of a mapping by which only later keys read a partition; else None."""
+        span = self.span
+        return span if span is not None and span[0] > 0 else None
 
     def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
         """Return sentences about labels of these partitions and run keys that one side lacks.
@@ -364,11 +373,11 @@ class _Boxes(EdgeMapping):
         return self._time.missing(changed.ordinals, keys.ordinals) + self._statics.missing()
 
     @property
-    def hop(self) -> tuple[int, int] | None:
+    def span(self) -> tuple[int, int] | None:
         time = self._time
         if not isinstance(time, _Overlap) or time.upstream is not time.run:
             return None
-        return (-time.after, time.before) if self._statics.identity and time.after < 0 else None
+        return (-time.after, time.before) if self._statics.identity else None
 
     def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics

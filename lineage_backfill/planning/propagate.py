@@ -23,6 +23,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.cycles import further_keys, is_ordered
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.resolver import (
@@ -456,7 +457,12 @@ class _Run:
     def _visit_cycle(self, jobs: Sequence[JobFacts]) -> None:
         """Visit the jobs of a cycle of datasets until nothing changes, then judge it by keys."""
         self.results.update((facts, JobResult(facts)) for facts in jobs)
+        plain = self.is_plain and not self.unrepaired
+        if plain and all(facts.is_plain and facts not in self.root_jobs for facts in jobs):
+            self._run_around(jobs)
         self._until_stable(jobs)
+        if is_ordered(jobs):
+            return
         tied, sentence = self._true_cycle(jobs)
         if tied:
             for facts, keys in tied.items():
@@ -467,6 +473,15 @@ class _Run:
                     result.cause = ("cycle", sentence, "Declare the mappings on this path.")
                 self._settle(facts, result, result.left | keys)
             self._until_stable(jobs, keep=tied)
+
+    def _run_around(self, jobs: Sequence[JobFacts]) -> None:
+        """Mark what one job after the other makes stale all along the cycle."""
+        for facts in jobs:
+            self.results[facts] = self._visit(facts)
+        for facts, keys in further_keys(jobs, lambda one: self.results[one].stale):
+            for output in facts.outputs:
+                assert output.mapping is not None, "a plain job knows its outputs"
+                self.dirty.add(output.data, self.memo.required(output.mapping, keys))
 
     def _until_stable(
         self, jobs: Sequence[JobFacts], keep: Mapping[JobFacts, PartitionSet] | None = None
