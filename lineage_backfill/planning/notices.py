@@ -35,7 +35,8 @@ def notices(
         yield f"the lineage has no job {name!r}, which [[job]] declares; did you mean {near}?"
     home = resolver.declarations.namespace
     for facts in results:
-        yield from unused_globs(resolver.edges, home, facts.ref, facts.declaration)
+        if facts.declaration is not None and facts.declaration.name == facts.ref.name:
+            yield from unused_globs(resolver.edges, home, facts.ref, facts.declaration)
     if any(mapping.may_lack for mapping in resolver.mappings):
         yield from _lacking(propagation)
     if propagation.memo.beyond:
@@ -120,20 +121,26 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
-    found: dict[object, str] = {}
+    found: dict[tuple[int, int, int], list[tuple[int, str]]] = {}
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
-        hi = result.planned.ordinals.hi
-        for edge in facts.live:
-            if edge.mapping is None or edge.reads_whole:
-                continue
-            key = (edge.mapping, facts.lookback, hi)
-            text = found.get(key)
-            if text is None:
-                text = found[key] = _early_read(facts, edge, hi)
-            if text:
-                yield f"{facts.ref.name} {text.format(edge.dataset)}"
+        key = (facts.kind, facts.lookback, result.planned.ordinals.hi)
+        early = found.get(key)
+        if early is None:
+            early = found[key] = _early_inputs(facts, key[-1])
+        for place, text in early:
+            yield f"{facts.ref.name} {text.format(facts.live[place].dataset)}"
+
+
+def _early_inputs(facts: JobFacts, hi: int) -> list[tuple[int, str]]:
+    """Return the places of the inputs that lack keys for that run key, each with what is said."""
+    texts = [
+        (place, _early_read(facts, edge, hi))
+        for place, edge in enumerate(facts.live)
+        if edge.mapping is not None and not edge.reads_whole
+    ]
+    return [(place, text) for place, text in texts if text]
 
 
 def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
