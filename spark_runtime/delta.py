@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -53,6 +54,17 @@ _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 #: What is said where a new table cannot lie.
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
+_TEXT_LENGTH = 400
+#: A refusal by Delta that has no Python class: its condition and text, up to Java's stack.
+_REFUSAL = re.compile(
+    r"^[^\n]*\n?: org\.apache\.spark\.sql\.delta\.Delta\w*Exception: "
+    r"(\[[A-Z_.]+\].*?)(?:\n\tat |\Z)",
+    re.DOTALL,
+)
+#: What a broken constraint is called: its name, its column, or its condition.
+_BROKEN = re.compile(
+    r"CHECK constraint (.+?) \(|violated for column: (.+?)\.\s|Failed check: (.+?)\.\s"
+)
 
 
 def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
@@ -93,7 +105,7 @@ def location_of(spark: SparkSession, table: str) -> str:
         return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
     except Exception as error:
         if "DELTA_MISSING_DELTA_TABLE" not in str(error):
-            raise
+            _raise_translated(error, table)
         if spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY"):
             raise TableError(
                 f"{table} is a view, which has no partitions of its own",
@@ -152,7 +164,10 @@ class DeltaStorage:
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at a version."""
         reader = self._spark.read.format("delta").option("versionAsOf", version)
-        frame = reader.load(self.log.location)
+        try:
+            frame = reader.load(self.log.location)
+        except Exception as error:  # noqa: BLE001 (re-raised)
+            _raise_translated(error, self.log.location)
         if scope is None:
             return frame
         columns = self.log.state(version).columns
@@ -449,9 +464,10 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
     broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
     if broken:
         # Delta's message contains the row; rows must not get into logs.
+        named = _BROKEN.search(f"{error} ")
+        name = broken[0] if named is None else f"{next(filter(None, named.groups()))}, {broken[0]}"
         return ConstraintError(
-            f"rows for {location} break a constraint of the table ({broken[0]}); "
-            "nothing was written",
+            f"rows for {location} break a constraint of the table ({name}); nothing was written",
             hint="Correct the rows in the job, or drop the constraint.",
         )
     if any("INVALID_CHARACTERS_IN_COLUMN_NAME" in condition for condition in conditions):
@@ -470,6 +486,13 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
         return TableError(
             f"{location} is append-only: none of its rows may be replaced",
             hint='Write it by mode = "append", or set delta.appendOnly = false.',
+        )
+    if refused := _REFUSAL.match(str(error)):
+        said_by_delta = shorten(refused[1], _TEXT_LENGTH, placeholder=" …")
+        return TableError(
+            f"Delta refuses to read or write {location}: {said_by_delta}",
+            hint="Correct the job's columns or the table's properties as Delta describes; a table "
+            "of a newer Delta needs that version in this Spark.",
         )
     return None
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,6 +109,62 @@ def test_a_text_of_a_fixed_length_is_no_key(
     )
     with pytest.raises(TableError, match=r"char\(3\)"):
         Inputs(spark, (read,), tables).read("t")
+
+
+@pytest.mark.parametrize("needed", ["read", "write"])
+def test_a_table_of_a_later_delta_is_refused_with_what_to_do(
+    spark: SparkSession,
+    table: Callable[..., Any],
+    tables: Tables,
+    needed: str,
+) -> None:
+    """Its log is given another place, for Delta remembers the one that it has seen."""
+    older, made = table("day", name="older"), table("day")
+    rows = spark.createDataFrame([("d1", 1)], "day STRING, n INT")
+    older.write(rows, ["d1"])
+    features = {"writerFeatures": ["appendOnly", "invariants", "ofALaterTime"]}
+    if needed == "read":
+        features["readerFeatures"] = ["ofALaterTime"]
+    versions = {"minReaderVersion": 3 if needed == "read" else 1, "minWriterVersion": 7}
+    shutil.move(older.path, made.path)
+    for checksum in Path(made.path, "_delta_log").glob("*.crc"):
+        checksum.unlink()
+    with Path(made.path, "_delta_log", f"{1:020}.json").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"protocol": {**versions, **features}}) + "\n")
+    for mode in ("overwrite", "append", "merge"):
+        options = WriteOptions(merge_on=("n",)) if mode == "merge" else None
+        with pytest.raises(TableError, match=r"Delta refuses .*: ofALaterTime") as raised:
+            made.write(rows, ["d1"], options, mode=mode, run_id=f"r-{mode}")
+        assert "newer Delta" in str(raised.value.hint)
+    if needed == "read":
+        storage = tables.storage(made.target)
+        with pytest.raises(TableError, match="Delta refuses"):
+            storage.held(1)
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "merge"])
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("'insert' AS _change_type", r"reserved columns \[_change_type\]"),
+        ("TIMESTAMP_NTZ'2024-01-01 00:00:00' AS at", "timestampNtz"),
+    ],
+)
+def test_what_delta_refuses_is_said_without_a_stack(
+    spark: SparkSession, table: Callable[..., Any], mode: str, column: str, said: str
+) -> None:
+    made = table("day")
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (day STRING, n INT) USING delta PARTITIONED BY (day) "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    rows = spark.sql(f"SELECT 'd1' AS day, 1 AS n, {column}")
+    options = WriteOptions(merge_on=("n",)) if mode == "merge" else None
+    with pytest.raises(TableError, match=said) as raised:
+        made.write(rows, ["d1"], options, mode=mode, on_drift="add")
+    assert raised.value.hint
+    assert "\n" not in str(raised.value)
+    assert made.rows() == []
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "DOUBLE", "CHAR(30)"])

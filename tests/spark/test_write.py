@@ -327,6 +327,30 @@ def test_a_broken_constraint_is_named_without_the_row(spark: SparkSession, delta
     assert len(delta.rows()) == 3
 
 
+@pytest.mark.parametrize("mode", ["overwrite", "merge", "append"])
+def test_every_kind_of_broken_constraint_has_its_name(
+    spark: SparkSession, table: Callable[..., Any], mode: str
+) -> None:
+    made = table("day")
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (day STRING, n INT NOT NULL, text VARCHAR(3), "
+        "twice INT GENERATED ALWAYS AS (n * 2)) USING delta PARTITIONED BY (day)"
+    )
+    spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (n IS NULL OR n < 100)")
+    options = WriteOptions(merge_on=("n",)) if mode == "merge" else None
+    for values, name in (
+        ("12345 AS n, 'a' AS text", "small, DELTA_VIOLATE_CONSTRAINT"),
+        ("CAST(NULL AS INT) AS n, 'a' AS text", "n, DELTA_NOT_NULL_CONSTRAINT"),
+        ("1 AS n, 'secret' AS text", "text.* <= 3.*, DELTA_EXCEED_CHAR"),
+        ("1 AS n, 'a' AS text, 12345 AS twice", "Generated Column, DELTA_VIOLATE_CONSTRAINT"),
+    ):
+        frame = spark.sql(f"SELECT 'd1' AS day, {values}")
+        with pytest.raises(ConstraintError, match=rf"\({name}") as raised:
+            made.write(frame, ["d1"], options, mode=mode)
+        assert not any(value in str(raised.value) for value in ("12345", "secret"))
+    assert made.rows() == []
+
+
 def test_a_session_without_its_safeguards_has_them_while_it_writes(
     spark: SparkSession, delta: Any
 ) -> None:
