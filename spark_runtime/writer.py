@@ -151,10 +151,17 @@ class _Write:
         except TableError as error:
             if not error.is_missing or self.before.version < 0:
                 raise
+            hint = (
+                "Restore it and retry the run. Without the table, a retry creates one that holds "
+                "only the partitions of this run."
+            )
+            if self._adds:  # then nothing tells a retry that they are there
+                hint += (
+                    " If only the log is gone, first delete the rows of this run that are there: a "
+                    "retry would append them again."
+                )
             raise WriteConflictError(
-                f"{self.log.location} or its log was deleted while this run wrote to it",
-                hint="Restore it and retry the run. Without the table, a retry creates one that "
-                "holds only the partitions of this run.",
+                f"{self.log.location} or its log was deleted while this run wrote to it", hint=hint
             ) from error
 
     def _made(self) -> OutputResult:

@@ -115,6 +115,9 @@ def test_a_table_or_log_that_is_deleted_during_a_write_is_a_conflict(
     with pytest.raises(WriteConflictError, match=said) as raised:
         filled.write(rows(spark, ("d1", 7)), ["d1"], mode=mode)
     assert raised.value.stands == ("previous rows" in said)
+    if not raised.value.stands:
+        is_warned = "would append them again" in str(raised.value.hint)
+        assert is_warned == (mode == "append")
     assert filled.write(rows(spark, ("d1", 9)), ["d1"], run_id="r-2").partitions[0].rows == 1
 
 
