@@ -34,9 +34,11 @@ from lineage_backfill.ports import AttemptState, Engine, Outcome
 _FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
 #: What keeps the driver of many runs small. Its heap starts small, grows with the runs that need
 #: more, and then shrinks: by default, Java takes a 64th of the machine's memory, and retains it.
+#: What Java's compilers have used is given back (by a Java that can; others ignore the option).
 #: Spark's pages show the last 100 jobs, stages and queries, by default 1,000.
 _SMALL_DRIVER = {
-    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
+    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=10000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
