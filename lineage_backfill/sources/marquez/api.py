@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
+from time import sleep
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -44,7 +44,7 @@ _MOST_DOUBTS = 2
 _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 
 
-class UnsettledError(LineageError):
+class UnsettledError(Exception):
     """Answers contradict each other, or one contradicts itself, perhaps for a moment."""
 
 
@@ -77,7 +77,7 @@ class Api:
             more = (self._said(path, query) for _ in range(self._doubts))
             if not all(_is_same(one, answer) for answer in chain([other.result()], more)):
                 self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
-                raise UnsettledError(f"{path}: the server's answer differs each time", hint=AGAIN)
+                raise UnsettledError(f"{path}: the server's answer differs each time")
         if isinstance(one, HTTPStatusError):
             raise one
         return one
@@ -193,24 +193,29 @@ def listed(answer: Any, member: str) -> list[Any]:
 def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> list[Any]:
     """Return the rows; raises UnsettledError if their number is not as counted, or one is twice."""
     if len({json.dumps(row, sort_keys=True) for row in rows}) < len(rows):
-        raise UnsettledError(f"{path}: a list that has a row twice", hint=AGAIN)
+        raise UnsettledError(f"{path}: a list that has a row twice")
     total = answer.get("totalCount")
     if total is not None and len(rows) != min(limit, max(0, int(total) - offset)):
         raise UnsettledError(
-            f"{path}: a list of {len(rows)} rows from {offset} on, where it counts {total} in all",
-            hint=AGAIN,
+            f"{path}: a list of {len(rows)} rows from {offset} on, where it counts {total} in all"
         )
     return rows
 
 
 def settled(read: Callable[[], T]) -> T:
-    """Return what `read` returns, which is repeated while it raises UnsettledError."""
+    """Return what `read` returns, which is repeated while it raises UnsettledError.
+
+    Raises LineageError if it still does after the last pause.
+    """
     for pause in _PAUSES:
         try:
             return read()
         except UnsettledError:
-            time.sleep(pause)
-    return read()
+            sleep(pause)
+    try:
+        return read()
+    except UnsettledError as error:
+        raise LineageError(str(error), hint=AGAIN) from error
 
 
 def _is_same(one: Any, other: Any) -> bool:

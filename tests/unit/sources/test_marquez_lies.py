@@ -417,7 +417,7 @@ def test_an_event_that_is_stored_in_steps_is_waited_for(
     expected = read(made, view="graph")
     pauses: list[float] = []
     monkeypatch.setattr(api, "_PAUSES", (0.0, 1.0, 2.0, 3.0))
-    monkeypatch.setattr("lineage_backfill.sources.marquez.api.time.sleep", pauses.append)
+    monkeypatch.setattr("lineage_backfill.sources.marquez.api.sleep", pauses.append)
     numbers = count()
 
     def stored(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
