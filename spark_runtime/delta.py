@@ -72,21 +72,8 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
 
     On a table that does not exist yet, a replacement would not check its rows.
     """
-    names = {field.name.lower(): field.name for field in schema}
-    columns = [names[column.lower()] for column in output.columns]
-    builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
-    builder = builder.location(output.location) if output.location else builder
-    builder = builder.tableName(output.table) if output.table else builder
-    builder = builder.partitionedBy(*columns) if columns else builder
     try:
-        try:
-            builder.execute()
-        except AnalysisException as error:
-            if output.location is None or _NO_TABLE not in str(error):
-                raise
-            # A creation that was killed has left a log without commits, which only a write accepts.
-            writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
-            writer.partitionBy(*columns).save(output.location)
+        _create(spark, schema, output)
     except Exception as error:  # noqa: BLE001 (told apart here)
         # Another first writer was faster: use its table, which is checked like any other.
         if not is_conflict(error):
@@ -97,6 +84,23 @@ def _nullable(schema: StructType) -> StructType:
     """Return the columns as a first `df.write` creates them: nullable at every depth."""
     fields = schema.toNullable().fields
     return StructType([StructField(field.name, field.dataType, True) for field in fields])
+
+
+def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
+    names = {field.name.lower(): field.name for field in schema}
+    columns = [names[column.lower()] for column in output.columns]
+    builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
+    builder = builder.location(output.location) if output.location else builder
+    builder = builder.tableName(output.table) if output.table else builder
+    builder = builder.partitionedBy(*columns) if columns else builder
+    try:
+        builder.execute()
+    except AnalysisException as error:
+        if output.location is None or _NO_TABLE not in str(error):
+            raise
+        # A creation that was killed has left a log without commits, which only a write accepts.
+        writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
+        writer.partitionBy(*columns).save(output.location)
 
 
 def location_of(spark: SparkSession, table: str) -> str:

@@ -143,3 +143,8 @@ class Stranded(Cancelled):
 
     def __str__(self) -> str:
         return "the application lost its executors, and the cluster gave it no new ones"
+
+
+def first_line(error: Exception) -> str:
+    """Return what Spark says is wrong, without the plan that it adds."""
+    return str(error).strip().splitlines()[0].rstrip(";")

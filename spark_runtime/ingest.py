@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError
+from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError, first_line
 from spark_runtime.merge import has_null, newest_of_each, ordered_columns
 from spark_runtime.values import quoted
 
@@ -66,7 +66,7 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
         return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
     except AnalysisException as error:
         raise TableError(
-            f"table {'.'.join(parts)} cannot be looked up in the catalog: {_first_line(error)}",
+            f"table {'.'.join(parts)} cannot be looked up in the catalog: {first_line(error)}",
             hint="Spark knows another catalog by its setting spark.sql.catalog.NAME.",
         ) from error
 
@@ -160,7 +160,7 @@ def latest_by_key(
         return newest_of_each(frame, on, order)
     except AnalysisException as error:
         raise EntrypointError(
-            f"newest_by does not fit the rows: {_first_line(error)}",
+            f"newest_by does not fit the rows: {first_line(error)}",
             hint="Name columns of the rows, or expressions of them that have an order.",
         ) from error
 
@@ -258,7 +258,7 @@ def _cast(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
         return frame.select(*columns)
     except AnalysisException as error:
         raise SchemaMismatchError(
-            f"a column cannot be cast to its type in the table: {_first_line(error)}",
+            f"a column cannot be cast to its type in the table: {first_line(error)}",
             hint="Convert it before, or change the table.",
         ) from error
 
@@ -276,10 +276,6 @@ def _check(argument: str, value: str, policy: Any) -> None:
         raise EntrypointError(
             f"{argument} is {value!r}", hint=f"Use one of {', '.join(map(repr, allowed))}."
         )
-
-
-def _first_line(error: AnalysisException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(";")
 
 
 def _heed(policy: str, what: str, names: Sequence[str]) -> None:

@@ -49,6 +49,7 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
     VerificationError,
     WriteConflictError,
+    first_line,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.merge import Match, match_of
@@ -439,7 +440,7 @@ class _Write:
                 raise
             raise SchemaMismatchError(
                 f"the rows for {self.output.dataset} cannot be checked or written: "
-                f"{str(error).strip().splitlines()[0].rstrip(';')}; nothing was written",
+                f"{first_line(error)}; nothing was written",
                 hint="Correct the columns in the job, or the names in its checks.",
             ) from error
 

@@ -857,7 +857,7 @@ def expired(data: DatasetFacts) -> PartitionSet:
 
 
 def unlisted_reads(facts: JobFacts) -> list[Input]:
-    """Return the inputs of which every run lists all partitions, without a first one."""
+    """Return the inputs whose partitions would have to be listed, but have no first key."""
     if not facts.endless:
         return []
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,17 +135,20 @@ class SpecBuilder:
         required = needs.required if wanted is None else None
         if required is not None and unplaced(data.declaration, data.calendar):
             required = None
+        partitions = None if wanted is None else _partitions(data, wanted)
         return InputSpec(
             **self._table(data),
-            partitions=None if wanted is None else _partitions(data, wanted),
-            mixed=None if wanted is None else self._mixed(data, wanted),
+            partitions=partitions,
+            mixed=None if wanted is None else self._mixed(data, wanted, partitions or ()),
             on_missing=needs.on_missing,
             required=None if required is None else self._required(data, required),
             along=None if required is None else _along(data),
             needs=None if wanted is None else needs.by_key(wanted),
         )
 
-    def _mixed(self, data: DatasetFacts, wanted: PartitionSet) -> str | None:
+    def _mixed(
+        self, data: DatasetFacts, wanted: PartitionSet, partitions: Sequence[Partition]
+    ) -> str | None:
         """Name a wanted key and another one that are one partition of the table, if any."""
         calendar, declared = data.calendar, data.declaration
         if calendar is None or declared is None or not wanted:
@@ -154,7 +157,7 @@ class SpecBuilder:
         if self._resolver.not_told_apart(data) is None and (time is None or time.grid.zone.fixed):
             return None
         columns = physical_columns(declared)
-        kept = {tuple(one.values.items()): one.key for one in _partitions(data, wanted)}
+        kept = {tuple(one.values.items()): one.key for one in partitions}
         for other in _partitions(data, beside(calendar, columns, wanted)):
             if (key := kept.get(tuple(other.values.items()))) is not None:
                 return f"{key} and {other.key}"

@@ -100,7 +100,7 @@ def _shown(
 
 
 def _ahead(items: Iterable[T], number: int) -> Iterator[T]:
-    """Yield the items, of which this many are taken before the first is yielded."""
+    """Yield the items; this many are under way before the first is waited for."""
     taken: deque[T] = deque()
     for item in items:
         taken.append(item)
