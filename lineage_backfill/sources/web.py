@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
@@ -71,10 +73,11 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of a server, parsed on demand."""
+    """An answer of a server, parsed on demand; `sent_at` is by that server's clock."""
 
     url: str
     body: bytes
+    sent_at: datetime | None = None
 
     def value(self, read: Callable[[bytes], Any] = parse) -> Any:
         """Return the JSON value, parsed by `read`; raises LineageError for invalid JSON."""
@@ -246,7 +249,7 @@ class WebClient:
                 status,
                 hint="Check the address, and the server's log.",
             )
-        return Answer(response.url, body)
+        return Answer(response.url, body, _sent_at(response))
 
     def _redirect(self, url: str, location: str) -> str:
         try:
@@ -283,6 +286,14 @@ def _retry_after(response: requests.Response) -> float | None:
     try:
         return Retry().get_retry_after(response.raw)
     except InvalidHeader:
+        return None
+
+
+def _sent_at(response: requests.Response) -> datetime | None:
+    """Return the full second in which an answer was sent, None if it does not say that."""
+    try:
+        return parsedate_to_datetime(response.headers["Date"]).astimezone(UTC)
+    except (LookupError, ValueError):
         return None
 
 

@@ -5,13 +5,17 @@ Only where `LINEAGE_BACKFILL_TEST_MARQUEZ_URL` names one that tests may write to
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import networkx as nx
 import pytest
 
+from lineage_backfill.errors import LineageError
 from lineage_backfill.model import JobRef
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
@@ -66,6 +70,52 @@ def test_downstream_of_etl_orders_are_the_five_known_jobs(view: View) -> None:
         *("delivery_times_7_days", "email_discounts", "etl_delivery_7_days"),
         *("etl_orders_7_days", "orders_popular_day_of_week"),
     ]
+
+
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+def test_a_job_that_runs_all_the_time_is_read_from_a_real_server(view: View) -> None:
+    ended = threading.Event()
+    runs = 0
+
+    def run_on(visit: Visit, *, most: int | None = None) -> None:
+        nonlocal runs
+        while not ended.is_set() and runs != most:
+            for kind in ("START", "COMPLETE"):
+                assert visit.post(of_busy(visit.namespace, kind, runs)) == 201
+            runs += 1
+
+    with Visit() as visit, ThreadPoolExecutor(1) as others:
+        run_on(visit, most=1)
+        posting = others.submit(run_on, visit)
+        try:
+            found = [edges_of_busy(visit, view) for _ in range(12)]
+        finally:
+            ended.set()
+        posting.result()
+    assert runs > 10, "it ran all the time"
+    assert set(found) <= {("raw", "made"), "refused"}
+    assert found.count("refused") <= 3
+
+
+def edges_of_busy(visit: Visit, view: View) -> object:
+    try:
+        (node,) = visit.read(view).jobs.values()
+    except LineageError:
+        return "refused"
+    return tuple(ref.name for ref in (*node.reads, *node.writes))
+
+
+def of_busy(namespace: str, kind: str, number: int) -> dict[str, Any]:
+    return {
+        "eventType": kind,
+        "eventTime": datetime.now(UTC).isoformat(),
+        "producer": "https://example.org",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": str(uuid5(NAMESPACE_URL, f"{namespace}/{number}"))},
+        "job": {"namespace": namespace, "name": "busy"},
+        "inputs": [{"namespace": namespace, "name": "raw"}],
+        "outputs": [{"namespace": namespace, "name": "made"}],
+    }
 
 
 def test_a_job_deleted_in_a_real_server_is_left_out() -> None:

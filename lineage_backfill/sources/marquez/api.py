@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, count
+from datetime import datetime
+from itertools import count
 from time import sleep
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -34,10 +35,8 @@ _SHOWN = 8
 #: Seconds before answers with a contradiction are requested again: Marquez stores an event in
 #: several steps, between which it shows a part of it.
 _PAUSES = (0.0, 0.1, 0.3, 1.0)
-#: What changes in the page of a job with each event, and is not read.
-_UNREAD = frozenset({"latestRun", "latestRuns"})
-#: What changes in any row with each event: each of two answers had the time of its moment.
-_MOVING = frozenset({"updatedAt"})
+#: What changes in any row with each event: each of two answers had that of its moment.
+_MOVING = frozenset({"updatedAt", "latestRuns"})
 #: How many more answers have to agree with two, after as many contradictions.
 _MOST_DOUBTS = 2
 #: Characters that Marquez replaces by "_" in the namespace of a job.
@@ -56,6 +55,8 @@ class Api:
         self._unfamiliar: set[str] = set()
         self._is_closed = False
         self._doubts = 0
+        #: When the server sent its first answer, by its own clock and in full seconds.
+        self.began: datetime | None = None
         self.warnings: list[str] = []
 
     def close(self) -> None:
@@ -71,16 +72,26 @@ class Api:
         return settled(lambda: self._agreed(path, query))
 
     def _agreed(self, path: str, query: dict[str, str]) -> Any:
+        one, *others = self.answers(path, query)
+        if not all(is_same(one, other) for other in others):
+            self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
+            raise differing(path)
+        return one
+
+    def answers(self, path: str, query: dict[str, str]) -> list[Any]:
+        """Return the answers that have to agree; raises HTTPStatusError if each has its status."""
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(self._said, path, query)
             one = self._said(path, query)
-            more = (self._said(path, query) for _ in range(self._doubts))
-            if not all(_is_same(one, answer) for answer in chain([other.result()], more)):
-                self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
-                raise UnsettledError(f"{path}: the server's answer differs each time")
-        if isinstance(one, HTTPStatusError):
-            raise one
-        return one
+            more = [self._said(path, query) for _ in range(self._doubts)]
+            said = [one, other.result(), *more]
+        failed = [answer for answer in said if isinstance(answer, HTTPStatusError)]
+        if failed and len({answer.status for answer in failed}) == 1 and len(failed) == len(said):
+            raise failed[0]
+        if failed:
+            self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
+            raise differing(path)
+        return said
 
     def born(self) -> str:
         """Return when the server's database was created, which identifies it; empty if unknown."""
@@ -113,7 +124,9 @@ class Api:
         """Return one unparsed answer, to be compared with others by its counts."""
         if self._is_closed:
             raise LineageError(f"{path}: not read, as reading has ended")
-        return self._client.ask(_BASE + path, query)
+        answer = self._client.ask(_BASE + path, query)
+        self.began = self.began or answer.sent_at
+        return answer
 
     def _said(self, path: str, query: dict[str, str]) -> Any:
         """Return the value of an answer, or raise the error of its status."""
@@ -202,6 +215,11 @@ def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) ->
     return rows
 
 
+def differing(path: str) -> UnsettledError:
+    """Return the error that answers do not agree."""
+    return UnsettledError(f"{path}: the server's answer differs each time")
+
+
 def settled(read: Callable[[], T]) -> T:
     """Return what `read` returns, which is repeated while it raises UnsettledError.
 
@@ -218,22 +236,19 @@ def settled(read: Callable[[], T]) -> T:
         raise LineageError(str(error), hint=AGAIN) from error
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, HTTPStatusError) and isinstance(other, HTTPStatusError):
-        return one.status == other.status
-    if isinstance(one, dict) and isinstance(other, dict):
-        one, other = (_without(_UNREAD, answer) for answer in (one, other))
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two answers, or parts of them, say the same."""
     return bool(one == other or _in_order(one) == _in_order(other))
 
 
-def _without(names: Collection[str], value: dict[str, Any]) -> dict[str, Any]:
-    return {name: member for name, member in value.items() if name not in names}
-
-
 def _in_order(value: Any) -> Any:
-    """Return a value without `_MOVING`, its lists sorted, as the server guarantees no order."""
+    """Return a value without `_MOVING`, its lists sorted, as the server guarantees no order.
+
+    Of the last run it says only whether there is one.
+    """
     if isinstance(value, dict):
-        return {name: _in_order(member) for name, member in _without(_MOVING, value).items()}
+        kept = {name: _in_order(value[name]) for name in value.keys() - _MOVING}
+        return kept | {"latestRun": value["latestRun"] is not None} if "latestRun" in kept else kept
     if isinstance(value, list):
         return sorted(map(_in_order, value), key=lambda item: json.dumps(item, sort_keys=True))
     return value

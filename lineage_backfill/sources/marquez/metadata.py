@@ -29,6 +29,7 @@ from lineage_backfill.sources.marquez.api import (
     segment,
     settled,
 )
+from lineage_backfill.sources.marquez.growing import runs_of
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 from lineage_backfill.sources.marquez.lists import Lists
 from lineage_backfill.sources.marquez.unshown import LATER, declared, ends_of, fold_unshown
@@ -426,7 +427,7 @@ class MarquezMetadata:
         told, failed = False, set[Name]()
         reported = {*self._builder.run_ids(JobRef(*item.values()))} if is_known else ()
         versions = {row["version"]: ends_of(row) for row in self._versions(name)}
-        for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
+        for run in runs_of(self._api, f"{job_path(name)}/runs"):
             state = _STATES.get(run["state"], "RUNNING")
             ignored = run["id"] in self._history.ignore
             facets = _run_facets(run)

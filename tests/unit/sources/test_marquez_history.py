@@ -53,6 +53,14 @@ def at_request(server: FakeMarquez, number: int, change: Callable[[], object]) -
     server.before_answer = watch
 
 
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + 20
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert happened(), "events and names are read at the same time"
+
+
 def same(one: LineageSnapshot, other: LineageSnapshot) -> bool:
     return (one.jobs, one.datasets, one.history) == (other.jobs, other.datasets, other.history)
 
@@ -358,6 +366,8 @@ def test_a_job_that_runs_all_the_time_is_read_up_to_the_beginning_of_the_read(
     arriving = count(12)
 
     def run_again(path: str, query: dict[str, str]) -> None:
+        if path == "search":  # asked for by another thread, perhaps before the events
+            wait_until(lambda: [one for one, _ in server.asked].count("events/lineage") > 2)
         if path == "search" or path.startswith("namespaces/n/jobs/j1/"):
             number = next(arriving)
             inputs = [dataset(f"a{number % 2}")]
@@ -381,10 +391,7 @@ def test_a_job_that_a_late_event_tells_of_after_all_names_were_listed_is_known()
 
     def come(path: str, query: dict[str, str]) -> None:
         if path == "events/lineage" and query["limit"] == "0" and not late:
-            deadline = time.monotonic() + 20
-            while not listed() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert listed(), "names are listed while events are read"
+            wait_until(listed)
             late.append(event(50, 5))
             server.post(late[0])
 

@@ -1,0 +1,116 @@
+"""Reads a job's runs while they become more, up to the beginning of the read.
+
+Marquez lists them by their start, newest first; the order of others, and of those without a start,
+which come last, may be another one in each answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.sources.marquez.api import LIST_PAGE, Api, differing, is_same, settled
+
+#: The server's clock, in its answers, shows no part of a second.
+_TICK = timedelta(seconds=1)
+#: Rows of a page that the page before had as well.
+_OVERLAP = 10
+#: The size of the page that holds all runs without a start.
+_LONG_PAGE = 100_000
+
+
+def runs_of(api: Api, path: str) -> Iterator[Any]:
+    """Yield the rows of a list of runs, without those that were added meanwhile.
+
+    Raises HTTPStatusError if the server cannot show it, LineageError if its answers keep differing.
+    """
+    runs = _Runs(api, path)
+    while not runs.is_over:
+        yield from settled(runs.read)
+
+
+@dataclass(slots=True)
+class _Runs:
+    """How far a list was read whose rows move to higher offsets meanwhile."""
+
+    api: Api
+    path: str
+    is_over: bool = False
+    given: dict[str, None] = field(default_factory=dict)  # the ids of the rows that were read
+    offset: int = 0
+    limit: int = LIST_PAGE
+    total: int = 0  # how many rows there are at least, by the first answers
+    later: set[str] = field(default_factory=set)  # the ids of rows that were added meanwhile
+
+    def read(self) -> list[Any]:
+        """Return the next rows, on which all answers agree.
+
+        There are none if only the offset or the size of the page changes. Raises UnsettledError.
+        """
+        query = {"limit": str(self.limit), "offset": str(self.offset)}
+        pages = [self._page(answer) for answer in self.api.answers(self.path, query)]
+        if self.limit == LIST_PAGE and not all(one.is_last or one.is_ordered for one in pages):
+            self.limit = _LONG_PAGE
+            return []
+        if not (self.given or any(page.rows or page.is_last for page in pages)):
+            self.offset += self.limit  # all of it is new
+            return []
+        rows = self._agreed(pages)
+        self.is_over = all(page.is_last and len(page.rows) == len(rows) for page in pages)
+        if rows:
+            self.given |= dict.fromkeys(row["id"] for row in rows)
+            self.offset = max(0, min(page.places[len(rows) - 1] for page in pages) - _OVERLAP)
+        return rows
+
+    def _agreed(self, pages: list[_Page]) -> list[Any]:
+        """Return the rows of all pages; raises UnsettledError unless some, or all, are the same."""
+        size = min(len(page.rows) for page in pages)
+        rows, *others = (page.rows[:size] for page in pages)
+        if size and not self.given:
+            self.total = min(page.total - page.places[0] for page in pages)
+        is_over = all(page.is_last and len(page.rows) == size for page in pages)
+        is_whole = len(self.given) + size + len(self.later) >= self.total
+        if not all(is_same(rows, other) for other in others) or not (is_whole if is_over else size):
+            raise differing(self.path)
+        return rows
+
+    def _page(self, answer: Any) -> _Page:
+        rows, total = self.api.rows(answer, "runs"), int(answer["totalCount"])
+        ids = [row["id"] for row in rows]
+        self.later.update(row["id"] for row in rows if self._is_later(row))
+        is_last = len(rows) < self.limit
+        # The server counts the rows a moment after it has found them.
+        more = total - self.offset - len(rows)
+        added = len(self.later)
+        is_counted = more >= -added and (not is_last or more <= added)
+        is_next = not self.given or next(reversed(self.given)) in ids
+        if not (is_counted and is_next and len(set(ids)) == len(ids)):
+            raise differing(self.path)
+        known = self.later | self.given.keys()
+        places = [n for n, one in enumerate(ids) if one not in known]
+        return _Page(
+            places=[self.offset + n for n in places],
+            rows=[rows[n] for n in places],
+            total=total,
+            is_last=is_last,
+            is_ordered=not rows or rows[-1].get("startedAt") is not None,
+        )
+
+    def _is_later(self, row: Any) -> bool:
+        """Return whether a row was made after the first answer of this read."""
+        began = self.api.began
+        return began is not None and parse_time(row["createdAt"]) >= began + _TICK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """The rows of an answer that were not read yet, and are not later than the read."""
+
+    places: list[int]
+    rows: list[Any]
+    total: int
+    is_last: bool
+    is_ordered: bool
