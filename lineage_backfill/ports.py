@@ -16,6 +16,7 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 
 
+@runtime_checkable
 class LineageSource(Protocol):
     """Reads lineage; a partial answer is an error, never a smaller graph."""
 

@@ -34,7 +34,7 @@ _NO_SETTING = re.compile(
 #: Settings that hold addresses, perhaps with a password.
 _ADDRESSES = {"marquez", "events", "snapshot", "url"}
 #: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
-SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
+SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot", "lineage.source")
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
@@ -68,14 +68,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageSetting:
-    """Where lineage is read from: at most one of events, marquez and snapshot is given.
+    """Where lineage is read from: at most one of events, marquez, snapshot and source is given.
 
-    `events` holds absolute paths and globs. `timeout` is in seconds, for one request.
+    `events` holds absolute paths and globs, `source` is a kind of another package. `timeout` is in
+    seconds, for one request.
     """
 
     events: tuple[str, ...] = ()
     marquez: str | None = None
     snapshot: Path | None = None
+    source: str | None = None
+    source_settings: Mapping[str, Any] = field(default_factory=dict)
     view: View = "both"  # of Marquez
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -167,6 +170,10 @@ def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | No
     if not all(isinstance(value, str) for value in headers.values()):
         raise table.error(f"`{key}` must be a table of strings")
     return dict(headers) or None
+
+
+def _read_settings(table: Table, key: str, _base: Path) -> Mapping[str, Any] | None:
+    return dict(table.mapping(key)) or None
 
 
 def _text(table: Table, key: str, _base: Path) -> str | None:
@@ -265,6 +272,10 @@ _SPECS: dict[str, _Spec] = {
         help="files, folders, globs and URLs of OpenLineage events", read=_read_globs, parse=_paths
     ),
     "lineage.snapshot": _Spec(help="a saved lineage snapshot", read=_read_path),
+    "lineage.source": _Spec(help="a lineage source of another package", read=_text),
+    "lineage.source_settings": _Spec(
+        help="settings of that source", read=_read_settings, secret=True, parse=_pairs
+    ),
     "lineage.outbox": _Spec(
         help="where this project's own runs put their lineage events",
         read=_read_path,
@@ -461,6 +472,8 @@ def read_project(
             events=value["lineage.events"] or (),
             marquez=value["lineage.marquez"],
             snapshot=value["lineage.snapshot"],
+            source=value["lineage.source"],
+            source_settings=value["lineage.source_settings"] or {},
             view=value["lineage.view"],
             api_key=value["lineage.api_key"],
             headers=value["lineage.headers"] or {},

@@ -79,7 +79,7 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
         yield from redaction.secrets_in_path(urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
     engines = ({**one.settings, "live": one.live} for one in project.declarations.engines)
-    for table in (project.spark, *engines):
+    for table in (project.spark, lineage.source_settings, *engines):
         yield from redaction.secrets_of(table)
 
 

@@ -23,6 +23,7 @@ from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
+from lineage_backfill.sources import create_source
 from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
@@ -137,6 +138,10 @@ class ProjectLineage:
             )
         elif lineage.snapshot:
             source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
+        elif lineage.source:
+            source = create_source(
+                lineage.source, lineage.source_settings, project=self._project.root
+            )
         elif lineage.marquez:
             source = load(MARQUEZ_SOURCE)(
                 lineage.marquez,
@@ -199,6 +204,8 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     runs = ", ".join(lineage.ignore_runs)
     if lineage.snapshot:
         return (f"`ignore_runs` changes no saved snapshot: save it again without {runs}",)
+    if lineage.source:
+        return (f"`ignore_runs` is not known to the lineage source {lineage.source!r}: {runs}",)
     return (f"`ignore_runs` leaves these runs out of the lineage: {runs}",)
 
 
