@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-_BUSY, _IDLE = 0.02, 1.0  # seconds between two checks of the inbox
+_BUSY, _IDLE = 0.02, 0.2  # seconds between two checks of the inbox
 _SOON = 10.0  # seconds in which another request is likely
 _LOOK = 1.0  # seconds between two checks of the executors
 _PATIENCE = 5.0  # seconds for a run to end when the process ends
@@ -233,7 +233,7 @@ class Host:
                     self._begin(self._channel.take())
                 if self._runs:
                     worked = time.monotonic()
-                    self._runs[0].thread.join(_BUSY)
+                    self._runs[0].thread.join(_BUSY if self._channel.at_once > 1 else _IDLE)
                     self._look()
                 else:
                     time.sleep(_BUSY if time.monotonic() - worked < _SOON else _IDLE)

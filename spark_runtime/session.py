@@ -55,6 +55,9 @@ _WRITING: Mapping[str, str] = {
 }
 SAFE_CONF: Mapping[str, str] = {**_MEANING, **_WRITING}
 
+#: The name of the RDDs in which Delta keeps the logs of tables, and which it drops itself.
+_DELTA_STATE = "Delta Table State"
+
 #: Delta answers some queries from the table's log alone; a job's own queries must be noticed.
 EVERY_QUERY_IS_A_JOB = "spark.databricks.delta.optimizeMetadataQuery.enabled"
 
@@ -233,7 +236,7 @@ def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[S
 
     It is the default of this thread only, unless the run is `alone`. Settings, temporary views,
     functions and the current catalog end with it. So do global temporary views and caches, once no
-    other run is active: Spark does not record their owner.
+    other run is active: Spark does not record their owner. What Delta knows of tables stays.
     """
     own = spark.newSession()
     with _opening:
@@ -250,7 +253,8 @@ def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[S
                 spark.catalog.clearCache()
                 spark._jsparkSession.sharedState().globalTempViewManager().clear()
                 for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
-                    rdd.unpersist()
+                    if not str(rdd.name()).startswith(_DELTA_STATE):
+                        rdd.unpersist()
 
 
 def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:

@@ -11,8 +11,10 @@ reported apart. Then where our own time goes, and what one spark-submit for each
 take: a few are timed, the rest is multiplied. Prints one JSON line for each.
 
 With --cluster, only the backfill is measured, in turns: through the local engine, in a warm
-application on that cluster and, in N of the rounds, in an application for each run. With --small,
-N runs of one row each go through the first two instead, and the memory that they leave is measured.
+application on that cluster and, in N of the rounds, in an application for each run. Each has as
+many cores as this machine, so two workers of the cluster must offer them (`CORES=2
+scripts/spark-cluster up` on a machine with two). With --small, N runs of one row each go through
+the first two instead, with one core, and the memory that they leave is measured.
 """
 
 from __future__ import annotations
@@ -62,13 +64,13 @@ from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
 
 HERE = Path(__file__).parent
 OURS = ("plain", "fingerprints")
-#: Settings for small tables, which hold on the cluster as well as here.
-_ALIKE = ("spark.sql.", "spark.databricks.", "spark.speculation")
+#: Settings for small tables in local files, which hold on the cluster as well as here.
+_ALIKE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.speculation")
+_JAVA = "spark.driver.extraJavaOptions"
 _ON_CLUSTER = {
-    "spark.cores.max": "1",  # a warm application keeps its cores, also while another way is gone
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _JAVA: LOCAL_CONF[_JAVA],
+    _JAVA.replace("driver", "executor"): LOCAL_CONF[_JAVA],
     "spark.executor.memory": "768m",
     "spark.ui.enabled": "false",
 }
@@ -276,7 +278,7 @@ def small_ones(folder: Path, master: str, number: int) -> None:
         ),
         "reused": create_engine(
             "spark-submit",
-            {**cluster_settings(master, {}), "reuse": True},
+            {**cluster_settings(master, {}, cores=1), "reuse": True},
             project=folder,
             state_dir=state / "cluster",
         ),
@@ -289,17 +291,18 @@ def small_ones(folder: Path, master: str, number: int) -> None:
             engine.close()
 
 
-def cluster_settings(master: str, spark: Mapping[str, str]) -> dict[str, Any]:
+def cluster_settings(master: str, spark: Mapping[str, str], *, cores: int) -> dict[str, Any]:
     """Return the settings of an engine on the cluster, for small tables as here."""
     alike = {name: text for name, text in LOCAL_CONF.items() if name.startswith(_ALIKE)}
-    conf = {**alike, **spark, **_ON_CLUSTER}
+    limits = dict.fromkeys(("spark.executor.cores", "spark.cores.max"), str(cores))
+    conf = {**alike, **spark, **_ON_CLUSTER, **limits}
     conf.pop("spark.master", None)
     return {"master": master, "conf": conf, "env": {"SPARK_LOCAL_IP": "127.0.0.1"}}
 
 
 def on_cluster(bench: Bench, master: str, rounds: int, each: int) -> dict[str, Any]:
     """Run the backfill in turns here, in warm applications and in one for each run."""
-    settings = cluster_settings(master, bench.project.spark)
+    settings = cluster_settings(master, bench.project.spark, cores=os.cpu_count() or 1)
     state = bench.project.root / ".lineage-backfill"
 
     def engine(**more: object) -> Engine:

@@ -70,7 +70,10 @@ def leaky(context: RunContext):
         "global": [one.name for one in spark.catalog.listTables("global_temp")],
         "database": spark.catalog.currentDatabase(),
         "property": context_.getLocalProperty("mine"),
-        "cached": context_._jsc.getPersistentRDDs().size(),
+        "cached": sum(
+            not str(rdd.name()).startswith("Delta Table State")
+            for rdd in context_._jsc.getPersistentRDDs().values()
+        ),
         "is default": same._jsparkSession.sessionUUID() == spark._jsparkSession.sessionUUID(),
         "function": spark.catalog.functionExists("twice"),
         "kept": [context_.getConf().get(f"spark.ui.retained{what}") for what in ("Jobs", "Tasks")],

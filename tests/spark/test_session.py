@@ -190,6 +190,27 @@ def test_of_two_at_once_the_last_puts_the_settings_back(spark: SparkSession, uns
     assert settings_of(spark) == before
 
 
+def cached(session: SparkSession) -> list[str]:
+    rdds = session.sparkContext._jsc.getPersistentRDDs().values()
+    return [str(rdd.name()) for rdd in rdds]
+
+
+def is_deltas(name: str) -> bool:
+    return name.startswith("Delta Table State")
+
+
+def test_the_logs_of_tables_stay_in_memory_for_the_next_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "t")
+    before = set(cached(spark))
+    with session_of_its_own(spark) as own:
+        own.range(3).write.format("delta").save(table)
+        assert own.read.format("delta").load(table).count() == 3
+        own.range(4).cache().count()
+    assert [is_deltas(name) for name in set(cached(spark)) - before] == [True]
+
+
 def test_a_run_leaves_nothing_in_a_session_of_its_own(spark: SparkSession) -> None:
     kind = type(spark)
 
@@ -200,7 +221,7 @@ def test_a_run_leaves_nothing_in_a_session_of_its_own(spark: SparkSession) -> No
             "conf": (session.conf.get("mine", None), session.conf.get("spark.sql.ansi.enabled")),
             "views": sorted({*views, *shared}),
             "catalog": (session.catalog.currentCatalog(), session.catalog.currentDatabase()),
-            "cached": session.sparkContext._jsc.getPersistentRDDs().size(),
+            "cached": sum(not is_deltas(name) for name in cached(session)),
         }
 
     with session_of_its_own(spark) as own:
