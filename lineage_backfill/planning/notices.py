@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.planning.infer import skipping
 from lineage_backfill.planning.misnamed import misnamed_jobs
 from lineage_backfill.planning.propagate import Propagation
@@ -122,25 +123,36 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
     found: dict[tuple[int, int, int], list[tuple[int, str]]] = {}
+    texts: dict[tuple[EdgeMapping | None, bool, int, int], str] = {}
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
         key = (facts.kind, facts.lookback, result.planned.ordinals.hi)
         early = found.get(key)
         if early is None:
-            early = found[key] = _early_inputs(facts, key[-1])
+            early = found[key] = _early_inputs(facts, key[-1], texts)
         for place, text in early:
             yield f"{facts.ref.name} {text.format(facts.live[place].dataset)}"
 
 
-def _early_inputs(facts: JobFacts, hi: int) -> list[tuple[int, str]]:
-    """Return the places of the inputs that lack keys for that run key, each with what is said."""
-    texts = [
-        (place, _early_read(facts, edge, hi))
-        for place, edge in enumerate(facts.live)
-        if edge.mapping is not None and not edge.reads_whole
-    ]
-    return [(place, text) for place, text in texts if text]
+def _early_inputs(
+    facts: JobFacts, hi: int, texts: dict[tuple[EdgeMapping | None, bool, int, int], str]
+) -> list[tuple[int, str]]:
+    """Return the places of the inputs that lack keys for that run key, each with what is said.
+
+    `texts` has what was found for other jobs.
+    """
+    early = []
+    for place, edge in enumerate(facts.live):
+        if edge.reads_whole:
+            continue
+        key = (edge.mapping, edge.own, facts.lookback, hi)
+        text = texts.get(key)
+        if text is None:
+            text = texts[key] = _early_read(facts, edge, hi)
+        if text:
+            early.append((place, text))
+    return early
 
 
 def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
