@@ -74,8 +74,7 @@ class Api:
     def _agreed(self, path: str, query: dict[str, str]) -> Any:
         one, *others = self.answers(path, query)
         if not all(is_same(one, other) for other in others):
-            self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
-            raise differing(path)
+            raise self.differing(path)
         return one
 
     def answers(self, path: str, query: dict[str, str]) -> list[Any]:
@@ -89,9 +88,13 @@ class Api:
         if failed and len({answer.status for answer in failed}) == 1 and len(failed) == len(said):
             raise failed[0]
         if failed:
-            self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
-            raise differing(path)
+            raise self.differing(path)
         return said
+
+    def differing(self, path: str) -> UnsettledError:
+        """Return the error that answers do not agree; more have to agree from now on."""
+        self._doubts = min(self._doubts + 1, _MOST_DOUBTS)
+        return UnsettledError(f"{path}: the server's answer differs each time")
 
     def born(self) -> str:
         """Return when the server's database was created, which identifies it; empty if unknown."""
@@ -213,11 +216,6 @@ def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) ->
             f"{path}: a list of {len(rows)} rows from {offset} on, where it counts {total} in all"
         )
     return rows
-
-
-def differing(path: str) -> UnsettledError:
-    """Return the error that answers do not agree."""
-    return UnsettledError(f"{path}: the server's answer differs each time")
 
 
 def settled(read: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from lineage_backfill.lineage.facets import parse_time
-from lineage_backfill.sources.marquez.api import LIST_PAGE, Api, differing, is_same, settled
+from lineage_backfill.sources.marquez.api import LIST_PAGE, Api, is_same, settled
 
 #: The server's clock, in its answers, shows no part of a second.
 _TICK = timedelta(seconds=1)
@@ -74,7 +74,7 @@ class _Runs:
         is_over = all(page.is_last and len(page.rows) == size for page in pages)
         is_whole = len(self.given) + size + len(self.later) >= self.total
         if not all(is_same(rows, other) for other in others) or not (is_whole if is_over else size):
-            raise differing(self.path)
+            raise self.api.differing(self.path)
         return rows
 
     def _page(self, answer: Any) -> _Page:
@@ -88,7 +88,7 @@ class _Runs:
         is_counted = more >= -added and (not is_last or more <= added)
         is_next = not self.given or next(reversed(self.given)) in ids
         if not (is_counted and is_next and len(set(ids)) == len(ids)):
-            raise differing(self.path)
+            raise self.api.differing(self.path)
         known = self.later | self.given.keys()
         places = [n for n, one in enumerate(ids) if one not in known]
         return _Page(
