@@ -55,8 +55,9 @@ class Api:
         self._unfamiliar: set[str] = set()
         self._is_closed = False
         self._doubts = 0
-        #: When the server sent its first answer, by its own clock and in full seconds.
+        #: When the server sent its first and its last answer, by its own clock, in full seconds.
         self.began: datetime | None = None
+        self.now: datetime | None = None
         self.warnings: list[str] = []
 
     def close(self) -> None:
@@ -128,7 +129,8 @@ class Api:
         if self._is_closed:
             raise LineageError(f"{path}: not read, as reading has ended")
         answer = self._client.ask(_BASE + path, query)
-        self.began = self.began or answer.sent_at
+        self.now = answer.sent_at
+        self.began = self.began or self.now
         return answer
 
     def _said(self, path: str, query: dict[str, str]) -> Any:

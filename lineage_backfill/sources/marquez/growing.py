@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from lineage_backfill.lineage.facets import parse_time
@@ -43,7 +44,7 @@ class _Runs:
     offset: int = 0
     limit: int = LIST_PAGE
     total: int = 0  # how many rows there are at least, by the first answers
-    later: set[str] = field(default_factory=set)  # the ids of rows that were added meanwhile
+    later: set[str] = field(default_factory=set)  # the ids of rows that are left to the next read
 
     def read(self) -> list[Any]:
         """Return the next rows, on which all answers agree.
@@ -51,7 +52,9 @@ class _Runs:
         There are none if only the offset or the size of the page changes. Raises UnsettledError.
         """
         query = {"limit": str(self.limit), "offset": str(self.offset)}
-        pages = [self._page(answer) for answer in self.api.answers(self.path, query)]
+        answers = self.api.answers(self.path, query)
+        self._find_later([self.api.rows(answer, "runs") for answer in answers])
+        pages = [self._page(answer) for answer in answers]
         if self.limit == LIST_PAGE and not all(one.is_last or one.is_ordered for one in pages):
             self.limit = _LONG_PAGE
             return []
@@ -80,7 +83,6 @@ class _Runs:
     def _page(self, answer: Any) -> _Page:
         rows, total = self.api.rows(answer, "runs"), int(answer["totalCount"])
         ids = [row["id"] for row in rows]
-        self.later.update(row["id"] for row in rows if self._is_later(row))
         is_last = len(rows) < self.limit
         # The server counts the rows a moment after it has found them.
         more = total - self.offset - len(rows)
@@ -99,10 +101,21 @@ class _Runs:
             is_ordered=not rows or rows[-1].get("startedAt") is not None,
         )
 
-    def _is_later(self, row: Any) -> bool:
-        """Return whether a row was made after the first answer of this read."""
-        began = self.api.began
-        return began is not None and parse_time(row["createdAt"]) >= began + _TICK
+    def _find_later(self, answers: list[list[Any]]) -> None:
+        """Note the rows that not all answers have alike, as they were made meanwhile.
+
+        Their times are those of the sender's clock: a time that is still to come says nothing.
+        """
+        if self.api.began is None or self.api.now is None:
+            return
+        first, last = self.api.began + _TICK, self.api.now + _TICK
+        one, *others = ({row["id"]: row for row in rows} for rows in answers)
+        for row in chain.from_iterable(answers):
+            name = row["id"]
+            if first <= parse_time(row["createdAt"]) <= last and not (
+                name in one and all(is_same(one[name], other.get(name)) for other in others)
+            ):
+                self.later.add(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
