@@ -34,7 +34,7 @@ _MAX_UNREADABLE = 20
 _SHOWN = 8
 #: Seconds before answers with a contradiction are requested again: Marquez stores an event in
 #: several steps, between which it shows a part of it.
-_PAUSES = (0.0, 0.1, 0.3, 1.0)
+_PAUSES = (0.0, 0.1, 0.3, 1.0, 0.1, 0.3)
 #: What changes in any row with each event: each of two answers had that of its moment.
 _MOVING = frozenset({"updatedAt", "latestRuns"})
 #: How many more answers have to agree with two, after as many contradictions.
