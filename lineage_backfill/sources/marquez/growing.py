@@ -43,6 +43,7 @@ class _Runs:
     given: dict[str, None] = field(default_factory=dict)  # the ids of the rows that were read
     offset: int = 0
     limit: int = LIST_PAGE
+    moves: bool = False  # whether pages overlap, so that each begins with rows that are known
     total: int = 0  # how many rows there are at least, by the first answers
     later: set[str] = field(default_factory=set)  # the ids of rows that are left to the next read
 
@@ -61,12 +62,27 @@ class _Runs:
         if not (self.given or any(page.rows or page.is_last for page in pages)):
             self.offset += self.limit  # all of it is new
             return []
+        if not self.moves and self._has_moved(pages):
+            self.moves, self.offset = True, max(0, self.offset - _OVERLAP)
+            return []
         rows = self._agreed(pages)
         self.is_over = all(page.is_last and len(page.rows) == len(rows) for page in pages)
         if rows:
             self.given |= dict.fromkeys(row["id"] for row in rows)
-            self.offset = max(0, min(page.places[len(rows) - 1] for page in pages) - _OVERLAP)
+            self.offset = min(page.places[len(rows) - 1] for page in pages) + 1
+            if self.moves:
+                self.offset = max(0, self.offset - _OVERLAP)
         return rows
+
+    def _has_moved(self, pages: list[_Page]) -> bool:
+        """Return whether rows may have been added or exchanged since the page before."""
+        seen = any(page.has_given for page in pages)
+        return (
+            bool(self.later)
+            or seen
+            or any(page.total != pages[0].total for page in pages)
+            or (bool(self.given) and pages[0].total != self.total)
+        )
 
     def _agreed(self, pages: list[_Page]) -> list[Any]:
         """Return the rows of all pages; raises UnsettledError unless some, or all, are the same."""
@@ -85,7 +101,7 @@ class _Runs:
         ids = [row["id"] for row in rows]
         is_last = len(rows) < self.limit
         added = len(self.later)
-        if self.given:
+        if self.given and self.moves:
             last = next(reversed(self.given))
             if last not in ids:
                 raise self.api.differing(self.path)
@@ -101,6 +117,7 @@ class _Runs:
             places=[self.offset + n for n in places],
             rows=[rows[n] for n in places],
             total=total,
+            has_given=not self.given.keys().isdisjoint(ids),
             is_last=is_last,
             is_ordered=not rows or rows[-1].get("startedAt") is not None,
         )
@@ -129,5 +146,6 @@ class _Page:
     places: list[int]
     rows: list[Any]
     total: int
+    has_given: bool
     is_last: bool
     is_ordered: bool
