@@ -322,7 +322,8 @@ class Kubernetes:
     def _end(self, name: str) -> None:
         container, process = self._containers[name], self._processes.get(name)
         if process is not None and container.is_alive():
-            os.kill(process.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it may end meanwhile
+                os.kill(process.pid, signal.SIGTERM)
             container.join(_GRACE)
             _kill(process)
         container.join()
