@@ -47,8 +47,9 @@ class Plugins:
             hint = f"Use one of {kinds}." if known else f"Install the package of the {self.noun}."
             raise ConfigError(f"there is no {self.noun} of kind {kind!r}", hint=hint)
         module, _, name = known[kind].partition(":")
+        make = getattr(import_module(module), name)
         try:
-            made = getattr(import_module(module), name)(**given, **settings)
+            made = make(**given, **settings)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 self._misfit(kind, str(error)),

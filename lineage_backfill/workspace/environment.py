@@ -26,6 +26,7 @@ from lineage_backfill.workspace.configuration import lineage_origin, load_projec
 EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
 MARQUEZ_SOURCE = "lineage_backfill.sources.marquez:MarquezSource"
 SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
+OTHER_SOURCE = "lineage_backfill.sources.packages:create_source"
 IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"

@@ -23,12 +23,12 @@ from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
-from lineage_backfill.sources import create_source
 from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
     IS_SNAPSHOT,
     MARQUEZ_SOURCE,
+    OTHER_SOURCE,
     SAVE_SNAPSHOT,
     SNAPSHOT_SOURCE,
     WEB_SETTINGS,
@@ -139,7 +139,7 @@ class ProjectLineage:
         elif lineage.snapshot:
             source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
         elif lineage.source:
-            source = create_source(
+            source = load(OTHER_SOURCE)(
                 lineage.source, lineage.source_settings, project=self._project.root
             )
         elif lineage.marquez:

@@ -66,7 +66,7 @@ class _Runs:
             self.moves, self.offset = True, max(0, self.offset - _OVERLAP)
             return []
         rows = self._agreed(pages)
-        self.is_over = all(page.is_last and len(page.rows) == len(rows) for page in pages)
+        self.is_over = _ends(pages, len(rows))
         if rows:
             self.given |= dict.fromkeys(row["id"] for row in rows)
             self.offset = min(page.places[len(rows) - 1] for page in pages) + 1
@@ -90,9 +90,9 @@ class _Runs:
         rows, *others = (page.rows[:size] for page in pages)
         if size and not self.given:
             self.total = min(page.total - page.places[0] for page in pages)
-        is_over = all(page.is_last and len(page.rows) == size for page in pages)
         is_whole = len(self.given) + size + len(self.later) >= self.total
-        if not all(is_same(rows, other) for other in others) or not (is_whole if is_over else size):
+        is_enough = is_whole if _ends(pages, size) else size
+        if not (is_enough and all(is_same(rows, other) for other in others)):
             raise self.api.differing(self.path)
         return rows
 
@@ -149,3 +149,8 @@ class _Page:
     has_given: bool
     is_last: bool
     is_ordered: bool
+
+
+def _ends(pages: list[_Page], size: int) -> bool:
+    """Return whether the list has ended with that many rows of each page."""
+    return all(page.is_last and len(page.rows) == size for page in pages)

@@ -14,7 +14,7 @@ import pytest
 
 from lineage_backfill.errors import ConfigError, LineageError
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.sources import create_source
+from lineage_backfill.sources.packages import create_source
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.lineage import ProjectLineage
 

@@ -1,0 +1,21 @@
+"""Lineage sources of other packages, found by their entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lineage_backfill.plugins import Plugins
+from lineage_backfill.ports import LineageSource
+
+_PLUGINS = Plugins("lineage_backfill.sources", "a", "lineage source", LineageSource)
+
+
+def create_source(kind: str, settings: Mapping[str, object], *, project: Path) -> LineageSource:
+    """Make the lineage source of another package; `settings` are those of the project file.
+
+    `project` is the folder of the project file. Raises ConfigError for an unknown kind and for
+    settings that it does not take.
+    """
+    source: LineageSource = _PLUGINS.create(kind, settings, project=project)
+    return source
