@@ -165,6 +165,14 @@ class PartitionSet:
             if my_mask & their_mask
         )
 
+    def meets(self, other: PartitionSet) -> bool:
+        """Return whether any partition is in both sets."""
+        return any(
+            my_mask & their_mask and (mine & theirs).bits
+            for mine, my_mask in self.boxes
+            for theirs, their_mask in other.boxes
+        )
+
     def __sub__(self, other: PartitionSet) -> PartitionSet:
         if not self.boxes or not other.boxes:
             return self

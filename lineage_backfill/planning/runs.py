@@ -124,7 +124,7 @@ def _index(made: Sequence[PartitionSet]) -> Bounded[PartitionSet, Sequence[int]]
             position = bisect_right(starts, ordinals.hi) - 1
             while position >= 0 and reach[position] >= ordinals.lo:
                 _, place, hi = order[position]
-                if hi >= ordinals.lo and place not in hits and made[place] & part:
+                if hi >= ordinals.lo and place not in hits and made[place].meets(part):
                     hits.add(place)
                 position -= 1
         return array("I", sorted(hits))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import random
@@ -51,8 +52,9 @@ from lineage_backfill import (
 try:
     from lineage_backfill.planning.document import RunReader, plan_members
     from lineage_backfill.presentation import documents
-except ImportError:  # code beside this one that makes documents whole
-    documents = None  # type: ignore[assignment]
+except ImportError:  # code beside this one, which makes documents whole and writes them elsewhere
+    documents = importlib.import_module("lineage_backfill.telling.documents")
+    plan_members = plan_to_dict  # type: ignore[assignment]
 
 # Not public, and elsewhere in the code that is run beside this one.
 _declared = sys.modules[Declarations.__module__]
@@ -294,12 +296,8 @@ def timed(work: Callable[[], object], repeat: int) -> list[float]:
 
 
 def write(plan: Plan) -> None:
-    """Write the plan's whole document where nothing keeps it."""
-    if documents is None:
-        with Path(os.devnull).open("w") as sink:
-            sink.write(json.dumps(plan_to_dict(plan)))
-    else:
-        documents.save(plan_members(plan), Path(os.devnull))
+    """Write the plan's whole document, as `impact --out` does, where nothing keeps it."""
+    documents.save(plan_members(plan), Path(os.devnull))
 
 
 def measure(case: Case, repeat: int, *, traced: bool = True) -> dict[str, Any]:

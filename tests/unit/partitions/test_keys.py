@@ -68,6 +68,7 @@ def test_algebra_is_that_of_sets(mine: frozenset[Pair], theirs: frozenset[Pair])
     check(left & right, mine & theirs)
     check(left - right, mine - theirs)
     assert (left == right) == (mine == theirs)
+    assert left.meets(right) == bool(mine & theirs)
 
 
 @properties(80)
