@@ -89,6 +89,20 @@ def unused_globs(
                 yield f"job {ref} {word} no {edge.dataset!r} as declared, but {used}"
 
 
+def refuse_twice(
+    edges: Iterable[ReadDeclaration | WriteDeclaration], home: str | None, place: str
+) -> None:
+    """Raise DeclarationError where two of a job's edges name one dataset, or one glob."""
+    seen = set()
+    for edge in edges:
+        name = (edge.namespace or home, edge.dataset)
+        if name in seen:
+            raise DeclarationError(
+                f"{place}: declares its edge to `{edge.dataset}` twice", hint="Keep one of the two."
+            )
+        seen.add(name)
+
+
 class Matcher(Generic[D]):
     """Finds the declaration of a name.
 

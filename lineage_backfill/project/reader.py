@@ -36,7 +36,7 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
-from lineage_backfill.project.matching import is_glob
+from lineage_backfill.project.matching import is_glob, refuse_twice
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.run_rules import Failure, RunRules, RunWindow, read_length
 from lineage_backfill.project.table import Table, near_misses
@@ -246,13 +246,8 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             reads=tuple(read_edge(one) for one in table.tables("reads")),
             writes=tuple(read_output(one) for one in table.tables("writes")),
         )
-    for edges in (declaration.reads, declaration.writes):
-        named = [(edge.namespace, edge.dataset) for edge in edges]
-        for twice in {name for name in named if named.count(name) > 1}:
-            raise DeclarationError(
-                f"{table.place}: declares its edge to `{twice[1]}` twice",
-                hint="Keep one of the two.",
-            )
+    refuse_twice(declaration.reads, None, table.place)
+    refuse_twice(declaration.writes, None, table.place)
     table.done()
     return declaration
 

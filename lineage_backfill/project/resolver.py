@@ -33,7 +33,7 @@ from lineage_backfill.project.declarations import (
     WritePolicy,
 )
 from lineage_backfill.project.mapping_specs import declares_self, mapping_spec
-from lineage_backfill.project.matching import DeclaredNames, Matcher, heading
+from lineage_backfill.project.matching import DeclaredNames, Matcher, heading, refuse_twice
 
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
@@ -513,8 +513,9 @@ class DeclarationResolver:
             return None, None
         found = self._declared_edges.get(declared)
         if found is None:
-            _check_edges(ref, declared)
             space = self.declarations.namespace
+            refuse_twice(declared.reads, space, f"job {ref}")
+            refuse_twice(declared.writes, space, f"job {ref}")
             found = self._declared_edges[declared] = (
                 Matcher(declared.reads, space, lambda edge: edge.dataset),
                 Matcher(declared.writes, space, lambda edge: edge.dataset),
@@ -703,19 +704,6 @@ def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -
     if found is None and sent:
         found = Matcher(sent, dataset.namespace, lambda edge: edge.dataset).find(dataset)
     return found
-
-
-def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
-    for edges, word in ((declared.reads, "reads"), (declared.writes, "writes")):
-        seen = set()
-        for edge in edges:
-            name = (edge.namespace, edge.dataset)
-            if name in seen:
-                raise DeclarationError(
-                    f"job {ref} {word} {edge.dataset!r} twice in its declaration",
-                    hint="Keep one of the two.",
-                )
-            seen.add(name)
 
 
 def _first(*problems: tuple[str | None, str] | None) -> tuple[str | None, str]:

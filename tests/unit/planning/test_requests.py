@@ -783,6 +783,24 @@ def test_declarations_that_contradict_each_other_are_refused() -> None:
         plan(request({"days": "2024-03-10"}), "days > j > a", declared)
 
 
+@pytest.mark.parametrize("side", ["reads", "writes"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('"days"', '"days", namespace = "w"'),
+        ('"d*"', '"d*", namespace = "w"'),
+        ('"d*", namespace = "x"', '"d*", namespace = "x"'),
+    ],
+)
+def test_two_edges_to_one_dataset_are_refused_with_their_job(
+    side: str, one: str, other: str
+) -> None:
+    edges = f"{{ dataset = {one} }}, {{ dataset = {other} }}"
+    toml = DAYS + f'job = [{{ name = "j", {side} = [{edges}] }}]'
+    with pytest.raises(DeclarationError, match=r'j"?: declares its edge to `d.*` twice'):
+        plan(request({"days": "2024-03-10"}), "days > j > days_too", toml)
+
+
 # --- which declaration ----------------------------------------------------------------------------
 
 
