@@ -60,6 +60,7 @@ class Channel:
         self._begun = 0
         self._owned = time.monotonic()
         self._beat: object = None
+        self._doubted: set[str] = set()  # requests that could not be taken at first
 
     def close(self) -> None:
         """Release the lock, as the end of the process does."""
@@ -76,6 +77,11 @@ class Channel:
         return float(self._terms["stranded_seconds"])
 
     @property
+    def orphan_seconds(self) -> float:
+        """How long it goes on without a tool, and tries to reply to one."""
+        return float(self._terms["orphan_seconds"])
+
+    @property
     def takes_more(self) -> bool:
         """Whether it may begin more: not once it is closed, or after `max_runs`."""
         return not self._is_done and not self._bears_secret("close")
@@ -86,7 +92,7 @@ class Channel:
         now = time.monotonic()
         if self._is_owned():
             self._owned = now
-        return bool(now - self._owned >= self._terms["orphan_seconds"])
+        return now - self._owned >= self.orphan_seconds
 
     @property
     def _is_done(self) -> bool:
@@ -96,7 +102,11 @@ class Channel:
         if self._terms.get("is_far"):
             last, self._beat = self._beat, self._signed(self._folder / "beat") or self._beat
             return self._beat != last
-        with (self._folder / "owner").open("a", encoding="utf-8") as file:
+        try:
+            file = (self._folder / "owner").open("a", encoding="utf-8")
+        except OSError:  # perhaps the next check can tell
+            return False
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -104,16 +114,25 @@ class Channel:
         return False
 
     def take(self) -> dict[str, Any] | None:
-        """Take the next request and return it, None if there is none; each is taken once."""
-        for path in sorted((self._folder / "inbox").glob("*.json")):
+        """Take the next request and return it, None if there is none; each is taken once.
+
+        One that cannot be read or taken now may be the next time.
+        """
+        for path in self._waiting():
             taken = self._folder / "taken" / path.name
-            request = self._signed(path)
-            if request is None or request.get("id") != path.stem or taken.exists():
-                with suppress(OSError):
+            try:
+                request = self._verified(path.read_bytes())
+                if request is not None and request.get("id") == path.stem and not taken.exists():
+                    path.rename(taken)
+                else:
                     path.unlink()
                     _log.warning("ignored %s: not a request of this application's tool", path)
+                    continue
+            except OSError as error:
+                if path.name not in self._doubted:
+                    self._doubted.add(path.name)
+                    _log.warning("cannot take %s now: %s", path, error)
                 continue
-            path.rename(taken)
             # The other side withdraws it first, and then checks whether it was taken.
             if self._bears_secret("withdrawn", path.stem):
                 self.reply(id=path.stem, op="withdrawn")
@@ -122,11 +141,24 @@ class Channel:
             return request
         return None
 
+    def _waiting(self) -> list[Path]:
+        try:
+            return sorted((self._folder / "inbox").glob("*.json"))
+        except OSError:
+            return []
+
     def _signed(self, path: Path) -> dict[str, Any] | None:
         """Return the content of a file; None if it is missing or does not have the secret."""
         try:
-            document = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            return self._verified(path.read_bytes())
+        except OSError:
+            return None
+
+    def _verified(self, content: bytes) -> dict[str, Any] | None:
+        """Return the document in the content of a file; None if it does not have the secret."""
+        try:
+            document = json.loads(content)
+        except ValueError:
             return None
         given = document.get("secret") if isinstance(document, dict) else None
         secret = str(self._terms["secret"])
@@ -167,6 +199,7 @@ class _Run:
     token: str = ""
     answer: Mapping[str, Any] | None = None
     is_told: bool = False
+    until: float | None = None  # how long its reply is tried, once one could not be written
 
 
 class _Seat(Worker):
@@ -267,7 +300,10 @@ class Host:
     def _work(self, one: _Run) -> None:
         with ExitStack() as stack:
             if "log" in one.request:
-                stack.enter_context(own_log(Path(one.request["log"])))
+                try:
+                    stack.enter_context(own_log(Path(one.request["log"])))
+                except OSError as error:  # its output is then among the application's
+                    _log.warning("the run has no log of its own: %s", error)
             try:
                 one.answer = self.answer(one.request, one.seat)
             except BaseException as error:  # noqa: BLE001 (ends this run, and not the application)
@@ -282,11 +318,26 @@ class Host:
                 elif self.is_stranded():
                     self._stop(one, Stranded)
                 continue
-            self._runs.remove(one)
+            if self._is_answered(one):
+                self._runs.remove(one)
+
+    def _is_answered(self, one: _Run) -> bool:
+        """Reply to a run that has ended; raises OSError if that has failed for too long."""
+        ends = {"is_last": True} if self.is_stranded() else {}
+        ends |= {} if self.is_well() else {"ends": True}
+        now = time.monotonic()
+        try:
             sys.stdout.flush()
-            ends = {"is_last": True} if self.is_stranded() else {}
-            ends |= {} if self.is_well() else {"ends": True}
             self._channel.reply(**{**(one.answer or _ended(one, Cancelled())), **ends})
+        except OSError as error:
+            if one.until is not None and now >= one.until:
+                raise
+            if one.until is None:
+                one.until = now + self._channel.orphan_seconds
+                _log.warning("cannot reply to %s now: %s", one.request["id"], error)
+            time.sleep(_IDLE)
+            return False
+        return True
 
     def _stop(self, one: _Run, error: type[Cancelled] = Cancelled) -> None:
         """Cancel the Spark jobs of a run, and raise the error in its Python code."""

@@ -30,6 +30,7 @@ _LOOKS = 3  # tries at a lock before it counts as held
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
 _BEAT = 2.0  # seconds between two changes of the tool's heartbeat file
+_WATCHED, _WATCHES = 2.5, 25  # how long a heartbeat is watched, in beats, and how often
 _SUBMITTED = "submitted.txt"  # the output of spark-submit when the driver is elsewhere
 _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
 
@@ -89,19 +90,29 @@ class Ownership:
     def __init__(self, folder: Path) -> None:
         self._lock = LifeSign(folder / "owner").give()
         self._over = threading.Event()
-        terms = _read(folder / "application.json") or {}
-        if terms.get("is_far"):
-            pause = min(_BEAT, terms["orphan_seconds"] / 4)
-            threading.Thread(target=self._beat, args=(folder, pause), daemon=True).start()
+        self._folder, self._name = folder, uuid.uuid4().hex
+        self._pause = _pause(folder)
+        if self._pause is not None:
+            threading.Thread(target=self._beat, args=(self._pause,), daemon=True).start()
+
+    def is_sole(self) -> bool:
+        """Whether no other machine's tool has become the owner at the same time."""
+        for _ in range(_WATCHES if self._pause is not None else 0):
+            time.sleep((self._pause or 0) * _WATCHED / _WATCHES)
+            beat = _signed(self._folder, "beat") or {}
+            if beat.get("owner", self._name) != self._name:
+                return False
+        return True
 
     def close(self) -> None:
         """Give up the ownership."""
         self._over.set()
         self._lock.close()
 
-    def _beat(self, folder: Path, pause: float) -> None:
+    def _beat(self, pause: float) -> None:
         while not self._over.is_set():
-            _tell(folder, "beat", now=uuid.uuid4().hex)
+            with suppress(OSError):  # the next one may succeed
+                _tell(self._folder, "beat", owner=self._name, now=uuid.uuid4().hex)
             self._over.wait(pause)
 
 
@@ -123,6 +134,11 @@ class Requested:
         }
 
     @property
+    def is_known(self) -> bool:
+        """Whether the application's folder is still there, for this machine."""
+        return (self.folder / "application.json").exists()
+
+    @property
     def is_taken(self) -> bool:
         """Whether the application has taken it to begin it."""
         return self._in("taken").exists()
@@ -136,7 +152,8 @@ class Requested:
 
     def cancel(self) -> None:
         """Tell the application to stop it, and kill the application if that takes too long."""
-        _tell(self.folder, "cancel", self.request)
+        with suppress(OSError):  # then it takes too long
+            _tell(self.folder, "cancel", self.request)
         timer = threading.Timer(_CANCEL, self._kill)
         timer.daemon = True
         timer.start()
@@ -144,7 +161,8 @@ class Requested:
     def _kill(self) -> None:
         """Kill the application if it has not stopped this request, once it does nothing else."""
         if self.is_open:
-            _tell(self.folder, "close")
+            with suppress(OSError):
+                _tell(self.folder, "close")
         while self.is_open:
             if _at_work(self.folder) <= {self.request}:
                 self.place.kill(self.folder)
@@ -191,6 +209,7 @@ class Application:
         self._owner = owner
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: dict[str, Requested] = {}
+        self._sent: set[str] = set()  # of those, the ones that it may know
         self._is_ending = self._is_left = False
 
     @classmethod
@@ -259,6 +278,7 @@ class Application:
     def follow(self, requested: Requested) -> None:
         """Count an earlier tool's request among those it is working on."""
         self._asked[requested.request] = requested
+        self._sent.add(requested.request)
 
     @classmethod
     def _take_over(
@@ -269,7 +289,7 @@ class Application:
         owner = _own(folder)
         if owner is None:
             return None
-        if is_so():  # as no other tool can change it now
+        if is_so() and owner.is_sole():  # as no other tool can change it now
             return cls(folder, key, owner, place)
         owner.close()
         return None
@@ -282,8 +302,8 @@ class Application:
     @property
     def is_busy(self) -> bool:
         """Whether it is starting, or working on a request."""
-        asked = list(self._asked.values())
-        return not self._is_ready or any(one.answer() is None for one in asked)
+        asked = [self._asked.get(request) for request in list(self._sent)]
+        return not self._is_ready or any(one and one.answer() is None for one in asked)
 
     def has_begun(self, request: str) -> bool:
         """Whether it has begun a request."""
@@ -321,11 +341,13 @@ class Application:
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
         asked = self._asked[request["id"]]
-        _tell(self.folder, "inbox", f"{asked.request}.json", **request)
+        self._sent.add(asked.request)
         try:
+            _tell(self.folder, "inbox", f"{asked.request}.json", **request)
             reply = self._answer(asked)
         finally:
             if not self._is_left:
+                self._sent.discard(asked.request)
                 del self._asked[asked.request]
         self._is_ending = self._is_ending or bool(reply.get("ends") or reply.get("is_last"))
         if reply["op"] == "withdrawn":
@@ -345,8 +367,7 @@ class Application:
             if self._is_left:
                 raise WorkerDied("the application continues without this engine")
             if not lives:
-                kind = WorkerDied if asked.is_taken else NotBegun
-                raise kind(self._how_it_ended())
+                raise (WorkerDied if _may_have_begun(asked) else NotBegun)(self._how_it_ended())
             waited = time.monotonic() - began
             time.sleep(min(max(_SHORTEST, waited / 50), _LONGEST))  # 2 % of a run at most
 
@@ -431,8 +452,39 @@ def new_folder(folder: Path) -> Path:
     return folder / uuid.uuid4().hex[:12]
 
 
+def _may_have_begun(asked: Requested) -> bool:
+    """Whether a dead application may have begun a request.
+
+    It may only seem dead, and must not begin later what another one is given now.
+    """
+    try:
+        return asked.is_known and not asked.withdraw()
+    except OSError:  # a full disk
+        return asked.is_taken
+
+
+def _pause(folder: Path) -> float | None:
+    """Return the seconds between two heartbeats of an application's tool; None if it needs none."""
+    terms = _read(folder / "application.json") or {}
+    return min(_BEAT, terms["orphan_seconds"] / 4) if terms.get("is_far") else None
+
+
+def _has_beat(folder: Path) -> bool:
+    """Whether the tool of an application, perhaps on another machine, shows that it is alive."""
+    pause = _pause(folder)
+    if pause is None:
+        return False
+    if LifeSign(folder / "owner").is_alive():
+        return True
+    before = _read(folder / "beat")
+    time.sleep(_WATCHED * pause)
+    return _read(folder / "beat") != before
+
+
 def _own(folder: Path) -> Ownership | None:
     """Become the tool of an application; None if it has one."""
+    if _has_beat(folder):
+        return None
     for _ in range(_LOOKS):  # the application may hold the lock for a moment, to check for a tool
         with suppress(EngineError):
             return Ownership(folder)

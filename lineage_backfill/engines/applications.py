@@ -35,10 +35,12 @@ _FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
 #: What keeps the driver of many runs small. Its heap starts small, grows with the runs that need
 #: more, and then shrinks: by default, Java takes a 64th of the machine's memory, and retains it.
 #: What Java's compilers have used is given back (by a Java that can; others ignore the option).
+#: A driver out of memory ends: it would go on with a full heap, and fail the next runs, too.
 #: Spark's pages show the last 100 jobs, stages and queries, by default 1,000.
 _SMALL_DRIVER = {
     "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
-    " -XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=10000",
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=10000"
+    " -XX:+ExitOnOutOfMemoryError",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -130,9 +132,12 @@ class ReusingEngine(PoolEngine):
         entrypoint = files.spec()["job"]["entrypoint"]
         with self._packing:
             command = self._submit.submission("", entrypoint, ())
+            beside = self._submit.code_beside
         stats = [(str(path), path.stat()) for path in self._submit.shipped(entrypoint)]
         sent = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-        made = json.dumps([command, sent, sorted(self._environment.items())])
+        made = json.dumps(
+            [command, sent, beside, sorted(self._environment.items()), self._reuse.runs_at_once]
+        )
         key = hashlib.sha256(made.encode()).hexdigest()[:16]
         self._entrypoints[key] = entrypoint
         return key
@@ -144,9 +149,9 @@ class ReusingEngine(PoolEngine):
             taken = Application.idle(folder, key, self._place)
             if taken is not None:
                 return taken
-        return self._start(key)
+        return self._start(key, own=own)
 
-    def _start(self, key: str) -> Application:
+    def _start(self, key: str, *, own: bool) -> Application:
         remove_dead(self._folder, self._place)
         folder = new_folder(self._folder)
         command = self._submit.submission(
@@ -163,7 +168,7 @@ class ReusingEngine(PoolEngine):
             key=key,
             orphan_seconds=reuse.orphan_seconds,
             stranded_seconds=reuse.stranded_seconds,
-            max_runs=reuse.max_runs_per_application,
+            max_runs=1 if own else reuse.max_runs_per_application,
             at_once=reuse.runs_at_once,
         )
         where = {"cwd": self._submit.project, "env": self._submit.environment}
@@ -187,6 +192,15 @@ class ReusingEngine(PoolEngine):
         return Outcome(state=AttemptState.FAILED, error=alone)
 
     # Attempts of earlier executors
+
+    def can_tell(self, spec_path: Path, token: str) -> bool:
+        """Whether an attempt that another machine began can be judged here.
+
+        An application on the cluster can be asked by each machine that has its folder.
+        """
+        claim = AttemptFiles(spec_path).claimed_by() if self._place.is_far else None
+        has_folder = claim is not None and "request" in claim and self._requested(claim).is_known
+        return has_folder or super().can_tell(spec_path, token)
 
     def was_begun(self, claim: Mapping[str, Any]) -> bool:
         """Check the application's folder; a request that was not taken is withdrawn."""

@@ -8,6 +8,7 @@ import io
 import os
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from lineage_backfill.errors import EnvironmentMissingError
@@ -21,13 +22,37 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code gives the same archive, whatever
 def find_code(project: Path, entrypoint: str) -> Path | None:
     """Return the package or module of the project that contains an entrypoint.
 
-    None means that it is not part of the project: it must be installed where the job runs.
+    None means that it is not part of the project, and must be installed where the job runs; or that
+    it is a file, which a driver reads from the project's folder.
     """
+    if entrypoint.endswith((".py", ".sql")):
+        return None
     top = entrypoint.partition(":")[0].partition(".")[0]
     for path in (project / top, project / f"{top}.py"):
         if top and path.exists():
             return path
     return None
+
+
+def code_state(project: Path, *, without: Path) -> list[tuple[str, int, int]]:
+    """Return the Python files of a project, with sizes and times of change in nanoseconds.
+
+    Hidden folders, virtual environments and one more folder are left out.
+    """
+    found = []
+    for folder, names, files in os.walk(project):
+        if "pyvenv.cfg" in files or Path(folder) == without:
+            names.clear()
+            continue
+        names[:] = [name for name in names if not name.startswith((".", "__pycache__"))]
+        for name in files:
+            if name.endswith(".py"):
+                with suppress(OSError):  # it was removed meanwhile
+                    path = Path(folder, name)
+                    stat = path.stat()
+                    inside = path.relative_to(project).as_posix()
+                    found.append((inside, stat.st_size, stat.st_mtime_ns))
+    return sorted(found)
 
 
 def pack(source: Path, folder: Path) -> Path:

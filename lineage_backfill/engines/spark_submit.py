@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -25,7 +26,7 @@ from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker, was_ki
 from lineage_backfill.engines.defaults import defaults_file, read_defaults
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
-from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
+from lineage_backfill.engines.shipping import code_state, find_code, pack, pack_runtime
 from lineage_backfill.engines.yarn import Yarn, application_id, resource_manager, tagged
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
@@ -222,6 +223,13 @@ class SparkSubmitEngine(ProcessEngine):
         named = [item for option in options for item in self._given[option]]
         paths = (Path(item.partition("#")[0]) for item in [*named, *self._py_files(entrypoint)])
         return [path for path in paths if path.is_file()]
+
+    @cached_property
+    def code_beside(self) -> list[tuple[str, int, int]]:
+        """The project's code that drivers on this machine import, as this engine found it."""
+        if self.cluster is not None:
+            return []
+        return code_state(self.project, without=self._folder.parent)
 
     def _py_files(self, entrypoint: str) -> list[str]:
         code = find_code(self.project, entrypoint)
