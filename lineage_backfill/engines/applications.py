@@ -31,16 +31,17 @@ from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
+_JAVA = "spark.driver.defaultJavaOptions"
+#: A driver out of memory ends: with a full heap it would fail the next runs, too.
+_EXIT = "-XX:+ExitOnOutOfMemoryError"
 _FRESH = 2.0  # seconds for which the cluster's answer is reused, at least
 #: What keeps the driver of many runs small. Its heap starts small, grows with the runs that need
 #: more, and then shrinks: by default, Java takes a 64th of the machine's memory, and retains it.
 #: What Java's compilers have used is given back (by a Java that can; others ignore the option).
-#: A driver out of memory ends: it would go on with a full heap, and fail the next runs, too.
 #: Spark's pages show the last 100 jobs, stages and queries, by default 1,000.
 _SMALL_DRIVER = {
-    "spark.driver.defaultJavaOptions": "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
-    " -XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=10000"
-    " -XX:+ExitOnOutOfMemoryError",
+    _JAVA: "-Xms64m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=10000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -160,6 +161,7 @@ class ReusingEngine(PoolEngine):
             ("application", "--folder", str(folder.resolve())),
             conf={
                 **self._submit.unless_given(_SMALL_DRIVER),
+                _JAVA: f"{_EXIT} {self._submit.setting(_JAVA) or _SMALL_DRIVER[_JAVA]}",
                 **self._submit.found_by(folder.name, folder / "uploads"),
             },
         )

@@ -179,6 +179,10 @@ class SparkSubmitEngine(ProcessEngine):
             return self.cluster.properties(token, self._effective, folder)
         return tagged(token, self._effective) if self._is_on_yarn else {}
 
+    def setting(self, name: str) -> str | None:
+        """Return a property as the settings or Spark's own file give it."""
+        return self._effective.get(name)
+
     def unless_given(self, conf: Mapping[str, str]) -> dict[str, str]:
         """Return the properties that neither the settings nor Spark's own file give."""
         return {name: value for name, value in conf.items() if name not in self._effective}

@@ -60,6 +60,15 @@ def deadly(context: RunContext):
 
 
 @job(output="days", batch="range")
+def hungry(context: RunContext):
+    gateway = context.spark.sparkContext._gateway
+    for _ in range(40):
+        days(context).collect()
+        gateway.new_array(gateway.jvm.long, 2**29)  # 4 GB of the driver's memory
+    return days(context)
+
+
+@job(output="days", batch="range")
 def leaky(context: RunContext):
     spark = context.spark
     context_ = spark.sparkContext
@@ -258,11 +267,24 @@ def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench
     assert not {"t-deadly-1", "t-deadly-2"} & tokens(bench)
 
 
-def attempt_of(bench: Bench, job: str, attempt: int) -> Path:
+def test_a_run_that_fills_the_memory_of_its_driver_ends_it_and_no_other_run(bench: Bench) -> None:
+    outcomes = []
+    for attempt in (1, 2):
+        path = attempt_of(bench, "hungry", attempt, name="hungry")
+        handle = bench.engine.submit(path, f"t-hungry-{attempt}")
+        assert state_of(bench, handle) is AttemptState.FAILED
+        outcomes.append(bench.engine.poll(handle).transient)
+    assert outcomes == [True, False], bench.engine.logs(handle)
+    after = bench.submit("days", "days", "2024-03-09", name="after-hungry")
+    assert state_of(bench, after) is AttemptState.SUCCEEDED
+    assert not {"t-hungry-1", "t-hungry-2"} & tokens(bench)
+
+
+def attempt_of(bench: Bench, job: str, attempt: int, name: str = "deadly") -> Path:
     """Write the spec of an attempt where the executor does, beside those before it."""
-    path = bench.spec(job, "days", "2024-03-07", name=f"deadly-{attempt}")
+    path = bench.spec(job, "days", "2024-03-07", name=f"{name}-{attempt}")
     path.write_text(json.dumps({**json.loads(path.read_text()), "attempt": attempt}))
-    return path.rename(bench.folder / "runs" / f"r-deadly-{attempt}.spec.json")
+    return path.rename(bench.folder / "runs" / f"r-{name}-{attempt}.spec.json")
 
 
 def test_an_application_outlives_its_tool_and_the_next_one_goes_on_with_it(bench: Bench) -> None:
