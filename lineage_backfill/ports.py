@@ -169,11 +169,18 @@ class EngineRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The start of a worker or an application of an engine, `seconds` long so far or in total."""
+    """The start of a worker or an application of an engine, `seconds` long so far or in total.
+
+    Starts at the same time have different `id`s. One that `is_alone` holds up all work: nothing
+    else is ready to do any. One that has failed is over, too.
+    """
 
     what: str
     seconds: float
+    id: int = 0
     is_over: bool = False
+    has_failed: bool = False
+    is_alone: bool = True
 
 
 @runtime_checkable

@@ -19,13 +19,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from lineage_backfill.cli.remaining import Remaining
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter, Start
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.presentation.words import lasting, measured
-from lineage_backfill.runs.simulate import Estimate, Spread
+from lineage_backfill.runs.simulate import Estimate
 
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
@@ -34,70 +35,6 @@ _MARKS = {
     RunState.BLOCKED: ("!", "yellow"),
     RunState.SKIPPED: ("=", "dim"),
 }
-#: From this share of the work on, the time left is computed from the pace so far.
-_TELLING = 0.1
-_RAN = (RunState.SUCCEEDED, RunState.FAILED)
-
-
-class Remaining:
-    """The estimated work that is left; runs that are not needed take no time."""
-
-    def __init__(self, estimate: Estimate | None) -> None:
-        known = [] if estimate is None else [one for one in estimate.jobs if one.busy]
-        self._makespan = None if estimate is None else estimate.makespan
-        self._at_least = estimate is not None and bool(estimate.unknown)
-        #: Seconds of work of each run, for each job.
-        self._work = {one.job: one.busy.p50 / one.runs for one in known if one.busy}
-        self._total = self._left = sum(one.busy.p50 for one in known if one.busy)
-        self._done = 0.0
-        self._is_mixed = False  # runs without an estimate have taken a part of the time
-        start = None if estimate is None else estimate.start
-        self._start = start or Spread(p50=0.0, p90=0.0)
-        self._is_started = start is None
-        self._starting = self._spent = 0.0  # seconds of the start under way, and of those before
-
-    def starting(self, start: Start) -> None:
-        """Count the time of a start, which is not that of work."""
-        self._starting = 0.0 if start.is_over else start.seconds
-        if start.is_over:
-            self._is_started = True
-            self._spent += start.seconds
-
-    def ended(self, job: JobRef, state: RunState) -> None:
-        """Count a run that has ended or will not run."""
-        work = self._work.get(job, 0.0)
-        self._left = max(0.0, self._left - work)
-        if state in _RAN:
-            self._done += work
-            self._is_started = True  # perhaps one that an earlier executor has left
-            self._is_mixed |= job not in self._work
-
-    def in_words(self, elapsed: float) -> str:
-        """Return the time left after `elapsed` seconds; empty if unknown.
-
-        It comes from past runs, or from the pace once enough of the work is done, unless runs
-        without an estimate took a part of that time. Until the engine has started, the rest of its
-        start counts, too.
-        """
-        if self._makespan is None or not (self._left or not self._is_started):
-            return ""
-        share, left = (
-            (self._done / self._total, self._left / self._total) if self._total else (0, 0)
-        )
-        if share >= _TELLING and not self._is_mixed:
-            worked = elapsed - self._spent - self._starting
-            bounds = [worked / share * left] * 2
-        else:
-            start, whole = self._start, self._makespan
-            bounds = [(whole.p50 - start.p50) * left, (whole.p90 - start.p90) * left]
-        if not self._is_started:
-            starts = (self._start.p50, self._start.p90)
-            bounds = [
-                left + max(0.0, start - self._starting)
-                for left, start in zip(bounds, starts, strict=True)
-            ]
-        time_left = " to ".join(dict.fromkeys(map(lasting, bounds)))
-        return f"{'at least' if self._at_least else 'about'} {time_left} left"
 
 
 class PlainProgress(Reporter):
@@ -114,7 +51,6 @@ class PlainProgress(Reporter):
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
         self._alike: Counter[tuple[RunState, JobRef, str]] = Counter()
-        self._is_starting = False
 
     def showing(self) -> AbstractContextManager[Any]:
         """Return the context within which progress is shown."""
@@ -130,16 +66,22 @@ class PlainProgress(Reporter):
         self._line(f"  waiting: {safe(what)}", style="yellow")
 
     def engine_starting(self, start: Start) -> None:
-        self._remaining.starting(start)
-        if start.is_over:
+        now = self._elapsed()
+        is_first = not start.is_over and self._remaining.longest_start(now) is None
+        self._remaining.starting(start, now)
+        if start.is_over and not start.has_failed:
             self._line(f"  started {start.what} in {lasting(start.seconds)}")
-            self._is_starting = False
-        elif not self._is_starting:
-            self._is_starting = True
-            self._line(f"  {self._starting(start)}")
+        elif is_first:
+            self._first_starting()
 
-    def _starting(self, start: Start) -> str:
-        left = self._left()
+    def _first_starting(self) -> None:
+        self._line(f"  {self._goes_on()}")
+
+    def _goes_on(self) -> str:
+        """Return what is starting, if anything is, and the time left."""
+        start, left = self._remaining.longest_start(self._elapsed()), self._left()
+        if start is None:
+            return left
         return f"starting {start.what} ({lasting(start.seconds)}){f', {left}' if left else ''}"
 
     def backfill_extended(self, plan: Plan) -> None:
@@ -198,7 +140,10 @@ class PlainProgress(Reporter):
         return f"{self._ended}/{self._total}{f', {left}' if left else ''}"
 
     def _left(self) -> str:
-        return self._remaining.in_words(time.monotonic() - self._began)
+        return self._remaining.in_words(self._elapsed())
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
 
     def _run(self, run: PlannedRun) -> str:
         return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"
@@ -236,16 +181,14 @@ class LiveProgress(PlainProgress):
     def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
         super().backfill_started(backfill_id, plan, title)
         self._to_run = Counter(run.job for run in plan.runs or ())
-        self._bars.update(self._whole, total=self._total, left=self._left())
+        self._bars.update(self._whole, total=self._total, left=self._goes_on())
 
     def engine_starting(self, start: Start) -> None:
-        if start.is_over:
-            super().engine_starting(start)
-        else:
-            self._remaining.starting(start)
-        self._bars.update(
-            self._whole, left=self._left() if start.is_over else self._starting(start)
-        )
+        super().engine_starting(start)
+        self._bars.update(self._whole, left=self._goes_on())
+
+    def _first_starting(self) -> None:
+        """Print no line: the bar tells of it."""
 
     def backfill_extended(self, plan: Plan) -> None:
         super().backfill_extended(plan)
@@ -262,7 +205,7 @@ class LiveProgress(PlainProgress):
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         super().run_finished(run, state, detail)
-        self._bars.update(self._whole, advance=1, left=self._left())
+        self._bars.update(self._whole, advance=1, left=self._goes_on())
         self._to_run[run.job] -= 1
         if run.job in self._tasks:
             self._bars.advance(self._tasks[run.job])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
@@ -9,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome, Start
 
 _TRIES = 3  # workers that may end before they begin an attempt
+_numbers = itertools.count(1)  # of the starts of all engines
 
 
 class NotBegun(WorkerDied):
@@ -62,7 +64,8 @@ class PoolEngine(Engine):
         self._threads = ThreadPoolExecutor(slots * at_once, thread_name_prefix="spark-worker")
         self._mutex = threading.Lock()
         self._seating = Seating(slots, at_once)
-        self._starts: dict[Table, tuple[float, float | None]] = {}  # begin and end
+        self._starting: dict[Table, tuple[int, float]] = {}  # number and begin
+        self._started: list[Start] = []  # that are over, since the last report
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
         self._inherited: dict[str, Mapping[str, Any]] = {}
@@ -212,12 +215,8 @@ class PoolEngine(Engine):
 
     def starts(self) -> Sequence[Start]:
         with self._mutex:
-            now, found = time.monotonic(), dict(self._starts)
-            self._starts = {table: one for table, one in found.items() if one[1] is None}
-        return [
-            Start(what=self.worker_name, seconds=(end or now) - begin, is_over=end is not None)
-            for begin, end in found.values()
-        ]
+            over, self._started = self._started, []
+            return [*over, *(self._start_of(table) for table in self._starting)]
 
     # Run in the pool's threads, one thread for each attempt at once
 
@@ -238,24 +237,40 @@ class PoolEngine(Engine):
 
     def _start_worker(self, table: Table, *, own: bool) -> WarmWorker:
         begin = time.monotonic()
-        with self._mutex:
-            self._starts[table] = (begin, None)
         try:
             worker = table.worker = self.new_worker(table.key, own=own)
+            if worker.is_new:
+                with self._mutex:
+                    self._starting[table] = (next(_numbers), begin)
             if self._closing.is_set():  # `close` may have missed this one
                 worker.kill()
             worker.wait_until_ready()
-            with self._mutex:
-                self._starts[table] = (begin, time.monotonic())
-                if not worker.is_new:
-                    del self._starts[table]
         except BaseException:
-            with self._mutex:
-                del self._starts[table]
+            self._end_start(table, has_failed=True)
             self._drop(table)
             raise
-        self._seating.ready(table)
+        self._end_start(table)
         return worker
+
+    def _start_of(self, table: Table) -> Start:
+        """Return the start of a worker so far."""
+        number, begin = self._starting[table]
+        return Start(
+            what=self.worker_name,
+            seconds=time.monotonic() - begin,
+            id=number,
+            is_alone=self._seating.is_alone(table),
+        )
+
+    def _end_start(self, table: Table, *, has_failed: bool = False) -> None:
+        """Keep the end of a start to report it; a worker that was taken over had none."""
+        with self._mutex:
+            if table in self._starting:
+                so_far = self._start_of(table)
+                self._started.append(replace(so_far, is_over=True, has_failed=has_failed))
+                del self._starting[table]
+            if not has_failed:
+                self._seating.ready(table)
 
     def _give_back(self, table: Table) -> None:
         self._seating.leave(table)

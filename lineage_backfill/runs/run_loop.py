@@ -623,11 +623,15 @@ class RunLoop:
 
     def _mind_starts(self) -> None:
         """Report the starts of engines, and record how long they took."""
-        for name, engine in self._engines.items():
-            for start in engine.starts():
-                self._reporter.engine_starting(start)
-                if start.is_over:
-                    self._store.add_start(name, start.seconds, now=self._clock.now())
+        every = self._engines.items()
+        starts = [(name, start) for name, engine in every for start in engine.starts()]
+        held_up = {name for name, start in starts if start.is_alone and not start.is_over}
+        at_work = {attempt.engine for attempt in self._running.values()} - held_up
+        for name, start in starts:
+            is_alone = start.is_alone and not at_work - {name}
+            self._reporter.engine_starting(replace(start, is_alone=is_alone))
+            if start.is_over and not start.has_failed:
+                self._store.add_start(name, start.seconds, now=self._clock.now())
 
     def _share(self) -> list[Move]:
         """Share the caps with the other backfills of this run store."""

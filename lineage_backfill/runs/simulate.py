@@ -200,8 +200,8 @@ def estimate(
     started = [
         sorted(found) for engine in {run.engine for run in runs} if (found := starts(engine or ""))
     ]
-    begun = [Spread(p50=_quantile(one, 0.5), p90=_quantile(one, 0.9)) for one in started]
-    makespan = start = max(begun, key=lambda one: one.p50, default=None)
+    begun = [max((_quantile(one, share) for one in started), default=0.0) for share in (0.5, 0.9)]
+    makespan = start = Spread(p50=begun[0], p90=begun[1]) if started else None
     path: Sequence[Step] = ()
     if seconds:
         typical, slow = play(lambda one: one.p50), play(lambda one: one.p90)

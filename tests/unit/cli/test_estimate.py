@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.progress import LiveProgress, Remaining, progress
+from lineage_backfill.cli.progress import LiveProgress, progress
+from lineage_backfill.cli.remaining import Remaining
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.ports import PastRun, Start
 from lineage_backfill.runs.simulate import Estimate, estimate
@@ -152,12 +153,12 @@ STARTS: list[tuple[str, tuple[float, ...], tuple[float, ...], list[Start], int, 
     ("how far they differ, too", (12, 40), TEN, [], 0, "at least 1 min to 1.5 min left"),
     ("less once it goes on", (12, 12), TEN, [Start(what="x", seconds=7)], 0, "at least 55 s left"),
     (
-        "never less than the work",
+        "never less than the work, and a second of the start",
         (12,),
         TEN,
         [Start(what="x", seconds=70)],
         0,
-        "at least 50 s left",
+        "at least 51 s left",
     ),
     ("it alone is known", (12, 12), (), [], 0, "at least 12 s left"),
     ("a warm engine was there", (12, 12), (), [], 1, ""),
@@ -194,7 +195,7 @@ def test_what_is_left_with_a_start(
     known = [PastRun(job=A, count=1, seconds=one) for one in past]
     remaining = Remaining(estimate(RUNS, known, max_parallel=1, starts=lambda _: starts))
     for start in starting:
-        remaining.starting(start)
+        remaining.starting(start, 60)
     for _ in range(done):
         remaining.ended(A, RunState.SUCCEEDED)
     assert remaining.in_words(60) == said
@@ -217,6 +218,35 @@ def test_progress_says_that_the_engine_starts_and_how_long_it_took(terminal: boo
     said = file.getvalue()
     assert f"starting {what} ({12 if terminal else 1} s)" in " ".join(said.split())
     assert f"started {what} in 13 s" in said
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_of_several_starts_which_goes_on_for_the_longest_time(terminal: bool) -> None:
+    plan = plans.real()
+    file = io.StringIO()
+    console = Console(file=file, width=160, markup=False, highlight=False, force_terminal=terminal)
+    reporter = progress(console, estimate(plan.runs or (), [], max_parallel=4))
+
+    def told(*starts: Start) -> str:
+        begin = len(file.getvalue())
+        for start in starts:
+            reporter.engine_starting(start)
+        if isinstance(reporter, LiveProgress):
+            reporter._bars.refresh()
+        return " ".join(file.getvalue()[begin:].split())
+
+    with reporter.showing():
+        reporter.backfill_started("b-1", plan, "")
+        assert "starting x (9 s)" in told(Start(what="x", seconds=9, id=1))
+        goes_on = told(Start(what="x", seconds=12, id=1), Start(what="x", seconds=3, id=2))
+        assert ("starting x (12 s)" in goes_on) == terminal  # else it was told of before
+        assert "(3 s)" not in goes_on
+        over = told(Start(what="x", seconds=14, id=1, is_over=True))
+        assert "started x in 14 s" in over
+        assert ("starting x (3 s)" in over) == terminal
+        failed = told(Start(what="x", seconds=5, id=2, is_over=True, has_failed=True))
+        assert "start" not in failed
+        assert "starting x (2 s)" in told(Start(what="x", seconds=2, id=3))
 
 
 def test_without_an_estimate_nothing_is_said_to_be_left() -> None:

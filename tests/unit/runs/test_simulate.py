@@ -118,6 +118,9 @@ def test_the_start_of_the_slowest_engine_counts_once() -> None:
     unknown = estimate(runs, [], max_parallel=1, starts=lambda one: starts.get(one, ()))
     assert unknown.makespan == Spread(p50=9, p90=20)
     assert "start" not in estimate(runs, [], max_parallel=1).to_dict()
+    starts["x"] = (1.0, 1.0, 50.0)  # mostly fast, and sometimes the slowest
+    either = estimate(runs, [], max_parallel=1, starts=lambda one: starts.get(one, ()))
+    assert either.start == Spread(p50=9, p90=50)
 
 
 def test_runs_outside_of_the_store_count_where_it_knows_few() -> None:
