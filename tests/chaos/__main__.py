@@ -49,6 +49,9 @@ def main() -> int:
         default="local",
         help="command: without Spark; spark-submit: an application a run; cluster: warm ones",
     )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="the runs at once of a warm application"
+    )
     parser.add_argument("--on", choices=["standalone", "yarn"], default="standalone")
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
@@ -62,13 +65,15 @@ def main() -> int:
     real = is_cluster and options.tables != "files"
     if (options.engine, options.tables == "files") in (("command", False), ("spark-submit", True)):
         parser.error(f"--engine {options.engine} cannot write --tables {options.tables}")
+    if options.at_once > 1 and options.engine != "cluster":
+        parser.error("--at-once is for --engine cluster")
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if options.store == "postgresql" else None
         clusters = {"standalone": _standalone, "yarn": _yarn}
         cluster = stack.enter_context(clusters[options.on]()) if real else {}
         if cluster:
             cluster |= (
-                {"cluster": True}
+                {"cluster": True, "runs_at_once": options.at_once}
                 if options.engine == "cluster"
                 else {"kind": "spark-submit", "reuse": False}
             )
@@ -79,7 +84,7 @@ def main() -> int:
                 fewest, times = (_AT_ONCE, 2) if real else (1, 4)  # runs of a cluster take long
                 days = DAYS[:1] if options.engine == "spark-submit" else DAYS
                 tables: Tables = (
-                    FileTables(folder, days, engine=options.engine)
+                    FileTables(folder, days, engine=options.engine, at_once=options.at_once)
                     if options.tables == "files"
                     else SparkTables(folder, days, formats, cluster=cluster)
                 )

@@ -141,8 +141,8 @@ def _engine(
     """Return an engine in whose process something happens around its calls."""
     engine: Engine
     if cluster:
-        slots = {"slots": settings.pop("slots", 1)}
-        engine = ReusingEngine(ReuseSettings(**slots, orphan_seconds=5), **settings)
+        seats = {name: settings.pop(name, 1) for name in ("slots", "runs_at_once")}
+        engine = ReusingEngine(ReuseSettings(**seats, orphan_seconds=5), **settings)
     else:
         folders = {name: settings.pop(name) for name in ("project", "state_dir")}
         engine = create_engine(kind, settings, **folders)
@@ -205,7 +205,7 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
         store=cast(RunStore, NotifyingStore(store, Notices(what.hooks, clock=clock))),
         engines={"local": engine},
         spec_builder=spec,
-        max_parallel=settings.get("slots", 1),
+        max_parallel=settings.get("slots", 1) * settings.get("runs_at_once", 1),
         state_dir=what.folder / "state",
         retry_policy=RetryPolicy(max_attempts=4, wait=timedelta(milliseconds=1)),
         clock=clock,

@@ -164,6 +164,7 @@ class FileTables:
     formats: Mapping[str, str] = field(default_factory=dict)
     #: "cluster": warm applications do the work, by a spark-submit without Spark.
     engine: str = "local"
+    at_once: int = 1  # the runs of a warm application
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -195,7 +196,7 @@ class FileTables:
             program.write_text(f"#!{sys.executable}\n{fake.read_text()}")
             program.chmod(0o755)
         given = {"spark_home": str(self.folder / "spark"), "master": "spark://none:1", "jars": []}
-        return {**given, "slots": 2, "cluster": True}
+        return {**given, "slots": 2, "runs_at_once": self.at_once, "cluster": True}
 
     def read(self) -> Contents:
         """Read all files; what a dead writer left aside is no partition."""
