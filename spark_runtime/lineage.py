@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from lineage_backfill.model import DatasetRef
@@ -305,9 +306,11 @@ def _run_uuid(started_at: datetime, identity: str) -> uuid.UUID:
 
 
 _senders: dict[tuple[Path, str], Sender] = {}
+_adding = Lock()
 
 
 def _sender(file: Path, url: str) -> Sender:
-    if (file, url) not in _senders:
-        _senders[file, url] = Sender(file, url)
-    return _senders[file, url]
+    with _adding:
+        if (file, url) not in _senders:
+            _senders[file, url] = Sender(file, url)
+        return _senders[file, url]

@@ -10,6 +10,7 @@ from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.attempt import Attempt
 from spark_runtime.context import RunContext
 from spark_runtime.job import check_batch, load_job
+from spark_runtime.script import entered
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
         if spec.undo is not None:
             attempt.undo(spec.undo)
             return attempt.end()
-        attempt.begin()
-        job = load_job(spec.job.entrypoint)
-        attempt.batch(job.batch)
-        check_batch(job, spec)
-        job.run(RunContext(attempt))
+        context = RunContext(attempt)
+        with entered(context):
+            attempt.begin()
+            job = load_job(spec.job.entrypoint)
+            attempt.batch(job.batch)
+            check_batch(job, spec)
+            job.run(context)
         attempt.check_written()
     except Exception as error:  # noqa: BLE001 (whatever a job raises is a result)
         traceback.print_exc(file=sys.stderr)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import runpy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,16 +27,15 @@ from spark_runtime.configuration import load_project
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
 from spark_runtime.errors import EntrypointError, Stopped
+from spark_runtime.mainfile import run_file
 from spark_runtime.scheduled import Batch, declare, run_specs
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables
+from spark_runtime.threads import OfThreads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-#: The nested runs of this process: that of a script within that of its caller.
-_running: list[RunContext] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +50,20 @@ class _Request:
     config: Path | None
 
 
-#: The request of a script's run, and the last uncaught exception before it.
-_begun: dict[RunContext, tuple[_Request, BaseException | None]] = {}
+@dataclass(frozen=True, eq=False, slots=True)
+class _Run:
+    """A run of a thread; `asked` is None if a caller of the script has begun it.
+
+    `before` is the last uncaught exception before it.
+    """
+
+    context: RunContext
+    asked: _Request | None = None
+    before: BaseException | None = None
+
+
+#: The runs of this process, by thread: that of a script within that of its caller.
+_running: OfThreads[_Run] = OfThreads()
 
 
 def run_context(
@@ -79,6 +89,10 @@ def run_context(
 
     A second call returns the same run while that is active. With other arguments, or after an
     uncaught exception (in a notebook cell), it ends that run and begins another.
+
+    A run belongs to the thread that began it. Other threads find it if it is the only one of the
+    process that is active; otherwise this raises EntrypointError, and so do `read` and
+    `write_partitions`. With arguments that fit no active run, a thread begins its own.
     """
     asked = _Request(
         job=job,
@@ -88,8 +102,9 @@ def run_context(
         arguments=None if arguments is None else tuple(arguments),
         config=config,
     )
-    if _running and _running[-1].result is None and _is_of(asked):
-        return _running[-1]
+    active = [one for one in _found() if one.context.result is None and _is_of(one, asked)]
+    if active:
+        return _only(active).context
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--spec")
     add_arguments(parser)
@@ -119,20 +134,18 @@ def run_context(
             hint="Run it with `python -m spark_runtime run`, which can undo.",
         )
     session = spark or get_session(project.spark)
-    context = _begin(session, spec)
-    _begun[context] = asked, _last_error()
-    return context
+    return _begin(session, spec, asked)
 
 
 def read(
     dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
 ) -> DataFrame | None:
-    """Return the partitions that the run of this process needs; see RunContext.read."""
+    """Return the partitions that the run of this thread needs; see RunContext.read."""
     return _current().read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
 
 
 def write_partitions(frame: DataFrame, output: str | None = None, **options: Any) -> OutputResult:
-    """Replace the partitions of the run of this process; see RunContext.write."""
+    """Replace the partitions of the run of this thread; see RunContext.write."""
     return _current().write(frame, output, **options)
 
 
@@ -148,35 +161,34 @@ class Script:
 
     def run(self, context: RunContext) -> None:
         """Run the file; `run_context()` in it returns the run. Raises what the file raises."""
-        arguments = sys.argv
-        sys.argv = [str(self.path)]
         try:
-            with _entered(context):
-                runpy.run_path(str(self.path), run_name="__main__")
+            with entered(context):
+                run_file(self.path)
         except Stopped:
             raise
         except SystemExit as exit_:
             if exit_.code not in (None, 0):
                 raise EntrypointError(f"{self.path} ended with exit code {exit_.code}") from exit_
-        finally:
-            sys.argv = arguments
 
 
 @contextmanager
-def _entered(context: RunContext) -> Iterator[None]:
-    _running.append(context)
+def entered(context: RunContext) -> Iterator[None]:
+    """Make this the run of this thread in this block."""
+    run = _Run(context)
+    _running.hold(run)
     try:
         yield
     finally:
-        _running.remove(context)
+        _running.drop(run)
 
 
-def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
-    """Begin a run of this process; an earlier unfinished one ends."""
-    for context, (_asked, before) in _begun.items():
-        error = _last_error()
-        context.abandon(None if error is before else error)
-    _begun.clear()
+def _begin(spark: SparkSession, spec: RunSpec, asked: _Request) -> RunContext:
+    """Begin a run of this thread; an earlier unfinished one of it, or of an ended one, ends."""
+    error = _last_error()
+    for one in (*_running.of_ended_threads(), *_running.of_this_thread()[-1:]):
+        if one.asked is not None:
+            one.context.abandon(None if error is one.before else error)
+            _running.drop(one)
     attempt = Attempt(spark, spec, Tables(spark))
     try:
         attempt.begin()
@@ -184,23 +196,23 @@ def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
         attempt.end(error)
         raise
     context = RunContext(attempt, ends_itself=True)
-    _running[:] = [context]
+    _running.hold(_Run(context, asked, _last_error()))
     atexit.register(_left, attempt)
     return context
 
 
-def _is_of(asked: _Request) -> bool:
-    """Whether the run of this process has this request, and nothing has failed since.
+def _is_of(run: _Run, asked: _Request) -> bool:
+    """Whether a run has this request, and nothing has failed since.
 
     A script run by a caller with a run of its own always matches.
     """
-    if _running[-1] not in _begun:
+    if run.asked is None:
         return True
-    begun, error = _begun[_running[-1]]
     said = {name: given for name, given in vars(asked).items() if given not in (None, ())}
     if asked.arguments is not None:
         said["arguments"] = asked.arguments  # none at all are other ones
-    return _last_error() is error and all(getattr(begun, name) == said[name] for name in said)
+    is_same = all(getattr(run.asked, name) == said[name] for name in said)
+    return is_same and _last_error() is run.before
 
 
 def _last_error() -> BaseException | None:
@@ -217,9 +229,29 @@ def _left(attempt: Attempt) -> None:
             attempt.end(_last_error() or error)
 
 
+def _found() -> list[_Run]:
+    """Return the run of this thread; if it has none, those of all threads, active ones first."""
+    if own := _running.of_this_thread():
+        return own[-1:]
+    newest = _running.newest()
+    return [one for one in newest if one.context.result is None] or newest
+
+
+def _only(runs: list[_Run]) -> _Run:
+    """Return the only run; raises EntrypointError if there are others."""
+    if len(runs) > 1:
+        raise EntrypointError(
+            f"this process does {len(runs)} runs at once, and this thread belongs to none of them",
+            hint="Call run_context() in the script's own thread, and use what it returns in the "
+            "other threads: run.read(…), run.write(…).",
+        )
+    return runs[0]
+
+
 def _current() -> RunContext:
-    if not _running:
+    runs = _found()
+    if not runs:
         raise EntrypointError(
             "this process has no run", hint='Begin one: run_context("orders_daily").'
         )
-    return _running[-1]
+    return _only(runs).context

@@ -135,6 +135,63 @@ def together(context: RunContext):
     return frame
 """
 
+#: Reads `days` if it is an input, writes the day of its run, and meets the other run at each step.
+TOGETHER = """
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import ClassVar
+
+from pyspark.sql import functions as F
+
+from spark_runtime import read, run_context, write_partitions
+
+
+@dataclass
+class Plus:
+    kind: ClassVar[str] = "plus"
+    day: str
+
+    def __call__(self, n: int) -> int:
+        return 10 * n + int(self.day[-1])
+
+
+def meet(where: str) -> None:
+    Path(f"script-{where}-{run.spec.outputs[0].dataset.name}-{run.key}").touch()
+    until = time.monotonic() + 120
+    while len(list(Path().glob(f"script-{where}-{run.spec.outputs[0].dataset.name}-*"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser().parse_args()
+    run = run_context("together")
+    meet("begun")
+    if run.spec.inputs:
+        frame = read("days")
+    else:
+        frame = run.spark.createDataFrame([(str(run.key), 0)], "day string, n long")
+    meet("read")
+    frame = frame.withColumn("n", F.udf(Plus(str(run_context().key)), "long")("n"))
+    found = [list(row) for row in frame.collect()]
+    meet("computed")
+    written = write_partitions(frame)
+    meet("written")
+    print("FOUND " + json.dumps({
+        "rows": found,
+        "written": [str(part.key) for part in written.partitions],
+        "fields": [one.name for one in fields(Plus)],
+        "is main": vars(sys.modules["__main__"]) is globals(),
+        "arguments": sys.argv[1:],
+    }), flush=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -381,6 +438,45 @@ def test_runs_at_once_share_an_application_whose_network_fails(
     assert len(applications(bench)) == 1
     expected = {*(f"t-at-{day}" for day in days), "t-beside", "t-cut", "t-reset"}
     assert tokens(bench) == expected
+
+
+def test_scripts_at_once_read_and_write_for_their_own_runs(
+    fair: tuple[Bench, tuple[Proxy, Proxy]],
+) -> None:
+    bench, _proxies = fair
+    (bench.folder / "together.py").write_text(TOGETHER)
+    days = ("2024-03-01", "2024-03-02")
+    for table, sums in (("days", (1, 2)), ("copies", (11, 22))):
+        handles = [script_run(bench, table, day) for day in days]
+        bench.wait(*handles)
+        for handle, day, n in zip(handles, days, sums, strict=True):
+            log = bench.engine.logs(handle)
+            assert bench.engine.poll(handle).state is AttemptState.SUCCEEDED, log
+            (line,) = [line for line in log.splitlines() if "FOUND" in line]
+            assert json.loads(line.partition("FOUND ")[2]) == {
+                "rows": [[day, n]],
+                "written": [day],
+                "fields": ["day"],
+                "is main": True,
+                "arguments": [],
+            }
+        log_of_table = DeltaLog(str(bench.folder / table))
+        assert set(log_of_table.state().tokens) == {f"t-{table}-{day}" for day in days}
+    assert len(applications(bench)) == 1
+
+
+def script_run(bench: Bench, table: str, day: str) -> str:
+    """Submit a run of the script, which reads `days` unless it writes that."""
+    path = bench.spec("together", table, day, name=f"{table}-{day}")
+    spec = json.loads(path.read_text())
+    spec["job"]["entrypoint"] = "together.py"
+    if table != "days":
+        partitions = [{"key": day, "values": {"day": day}}]
+        days = {"dataset": {"namespace": "n", "name": "days"}, "partitions": partitions}
+        place = {"format": "delta", "location": str(bench.folder / "days"), "columns": ["day"]}
+        spec["inputs"] = [{**days, **place, "version": None}]
+    path.write_text(json.dumps(spec))
+    return bench.engine.submit(path, spec["token"])
 
 
 def taken(claim: dict[str, str]) -> bool:

@@ -135,8 +135,8 @@ def project(
     table("hour", name="hours").write(frame, keys, run_id="r-0")
     yield tmp_path
     sys.modules.pop("jobs_of_test", None)
-    script._running.clear()
-    script._begun.clear()
+    for one in script._running.all():
+        script._running.drop(one)
 
 
 def ordinary(

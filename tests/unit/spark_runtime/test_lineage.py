@@ -20,7 +20,7 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
-from spark_runtime import outbox
+from spark_runtime import lineage, outbox
 from spark_runtime.errors import EndpointError, Stopped
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.outbox import Sent, replay
@@ -401,3 +401,26 @@ def test_the_command_replays_an_outbox(
     assert nowhere.returncode == 1
     assert nowhere.stderr.startswith("SpecError: no address for lineage")
     assert "EndpointError" in run("--url", "http://127.0.0.1:9").stderr
+
+
+def test_runs_at_once_share_the_sender_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_of: object) -> object:
+        time.sleep(0.1)
+        return object()
+
+    monkeypatch.setattr(lineage, "Sender", slow)
+    monkeypatch.setattr(lineage, "_senders", {})
+    found: list[object] = []
+    file = tmp_path / "file"
+    threads = [
+        threading.Thread(target=lambda: found.append(lineage._sender(file, "http://127.0.0.1")))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(set(found)) == 1
