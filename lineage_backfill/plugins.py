@@ -9,7 +9,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from lineage_backfill.errors import ConfigError
+from lineage_backfill.errors import BackfillError, ConfigError
+from lineage_backfill.setting_types import SettingError, checked
 
 #: How Python says that a setting is unknown or missing.
 _UNKNOWN = re.compile(r"unexpected keyword argument '([^']+)'")
@@ -33,12 +34,17 @@ class Plugins:
         kind: str,
         settings: Mapping[str, object],
         own: Mapping[str, str] | None = None,
+        *,
+        name: str = "",
+        from_text: bool = False,
         **given: object,
     ) -> Any:
         """Make the adapter of a kind with settings of the project file and what the tool gives.
 
-        `own` maps our kinds to MODULE:NAME. Raises ConfigError for an unknown kind, for settings
-        that it does not take and for an adapter that lacks members of the port.
+        `own` maps our kinds to MODULE:NAME. `name` is that of the adapter in the project file, by
+        default its kind. With `from_text`, strings may stand for numbers. Raises ConfigError for an
+        unknown kind, for settings that it does not take, for an adapter that cannot be made and for
+        one that lacks members of the port.
         """
         others = {point.name: point.value for point in entry_points(group=self.group)}
         known = {**others, **(own or {})}
@@ -46,28 +52,47 @@ class Plugins:
             kinds = ", ".join(sorted(known))
             hint = f"Use one of {kinds}." if known else f"Install the package of the {self.noun}."
             raise ConfigError(f"there is no {self.noun} of kind {kind!r}", hint=hint)
-        module, _, name = known[kind].partition(":")
-        make = getattr(import_module(module), name)
+        if ours := sorted(settings.keys() & given.keys()):
+            raise ConfigError(f"{self._one(kind)} has no setting {ours[0]!r}", hint=self._hint)
         try:
-            made = make(**given, **settings)
+            module, _, attribute = known[kind].partition(":")
+            make = getattr(import_module(module), attribute)
+            made = make(**given, **checked(make, settings, from_text=from_text))
+        except BackfillError:
+            raise
+        except SettingError as error:
+            place = f"{error.place} of {self.noun} `{name or kind}`"
+            raise ConfigError(f"{place} {error.fault}", hint=self._hint) from error
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                self._misfit(kind, str(error)),
-                hint=f"See the documentation of this {self.noun} for its settings.",
+                self._misfit(kind, name or kind, str(error)), hint=self._hint
+            ) from error
+        except Exception as error:
+            what = f"{self.noun} `{name or kind}` of kind {kind!r} cannot be made"
+            raise ConfigError(
+                f"{what}: {type(error).__name__}: {error}",
+                hint=f"{self._hint} If they are right, report it to its package.",
             ) from error
         if not isinstance(made, self.port):
             port = f"{self.port.__module__}.{self.port.__qualname__}"
             raise ConfigError(
-                f"{name} of {self.noun} kind {kind!r} does not have all members of {port}",
+                f"{attribute} of {self.noun} kind {kind!r} does not have all members of {port}",
                 hint="Subclass that protocol: it has defaults for what is optional.",
             )
         return made
 
-    def _misfit(self, kind: str, error: str) -> str:
+    @property
+    def _hint(self) -> str:
+        return f"See the documentation of this {self.noun} for its settings."
+
+    def _one(self, kind: str) -> str:
+        return f"{self.article} {self.noun} of kind {kind!r}"
+
+    def _misfit(self, kind: str, name: str, error: str) -> str:
         """Return what is wrong with the settings, in the words of the project file."""
-        one = f"{self.article} {self.noun} of kind {kind!r}"
+        one = self._one(kind)
         if unknown := _UNKNOWN.search(error):
             return f"{one} has no setting {unknown[1]!r}"
         if missing := _MISSING.search(error):
             return f"{one} needs the setting {missing[1]}"
-        return f"the settings of {self.noun} {kind!r} do not fit: {error}"
+        return f"the settings of {self.noun} {name!r} do not fit: {error}"

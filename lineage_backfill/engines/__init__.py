@@ -19,13 +19,20 @@ _PLUGINS = Plugins("lineage_backfill.engines", "an", "engine", Engine)
 
 
 def create_engine(
-    kind: str, settings: Mapping[str, object], *, project: Path, state_dir: Path
+    kind: str,
+    settings: Mapping[str, object],
+    *,
+    project: Path,
+    state_dir: Path,
+    name: str = "",
 ) -> Engine:
     """Make the engine of a kind; `settings` are those of its table in the project file.
 
-    `project` is the folder of the project file, `state_dir` where the engine may keep files.
-    Raises ConfigError for an unknown kind and for settings that it does not take.
+    `project` is the folder of the project file, `state_dir` where the engine may keep files,
+    `name` what the project file calls the engine, by default its kind. Raises ConfigError for an
+    unknown kind and for settings that it does not take.
     """
-    given = {"project": project, "state_dir": state_dir}
-    engine: Engine = _PLUGINS.create(kind, settings, ENGINES, **given)
+    engine: Engine = _PLUGINS.create(
+        kind, settings, ENGINES, name=name, project=project, state_dir=state_dir
+    )
     return engine

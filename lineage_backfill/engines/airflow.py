@@ -49,6 +49,7 @@ from lineage_backfill.engines.airflow_slice import (
 )
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
+from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.errors import (
     ConfigError,
     EngineError,
@@ -62,6 +63,7 @@ from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
+from lineage_backfill.setting_types import check_members
 
 _log = logging.getLogger(__name__)
 #: How long a new run waits in Airflow while its other tasks are marked.
@@ -117,13 +119,41 @@ class _Attempt:
         return len(self.views) < len(self.task.tasks) or any(one.is_waiting for one in self.views)
 
 
-class AirflowEngine(Engine):
-    """Runs jobs as Airflow tasks: `tasks` returns those of a job, `calendar` its run calendar.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowSettings:
+    """The settings of the engine in the project file.
 
-    `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`. It
-    polls all running attempts together every `poll` seconds; `timeout` is that of one request, in
-    seconds. `undo` states that tasks use the run spec in the conf of their run, as `spark_runtime`
-    does with `--airflow-run`.
+    `url` is that of the api-server. The engine logs in as `username` with `password`, or with a
+    `token`. It polls all running attempts together every `poll` seconds; `timeout` is that of one
+    request, in seconds. `undo` states that tasks use the run spec in the conf of their run, as
+    `spark_runtime` does with `--airflow-run`.
+    """
+
+    url: str
+    username: str = ""
+    password: str = ""
+    token: str = ""
+    poll: float = 5
+    timeout: float = 30
+    undo: bool = False
+
+    def __post_init__(self) -> None:
+        check_members(self)
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` is {self.url!r}, and must begin with http:// or https://")
+        if not (self.token or (self.username and self.password)):
+            raise ConfigError(
+                "the engine airflow needs `username` and `password`, or `token`",
+                hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
+            )
+        check_seconds("poll", self.poll)
+        check_seconds("timeout", self.timeout)
+
+
+class AirflowEngine(Engine):
+    """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
+
+    `tasks` returns the tasks of a job, `calendar` its run calendar.
     """
 
     is_shared = True
@@ -133,29 +163,22 @@ class AirflowEngine(Engine):
         *,
         project: Path,
         state_dir: Path,
-        url: str,
         tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
         calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
-        poll: float = 5,
-        undo: bool = False,
-        **login: Any,
+        **settings: Any,
     ) -> None:
-        if unknown := login.keys() - {"username", "password", "token", "timeout"}:
-            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"`url` is {url!r}, and must begin with http:// or https://")
-        if not (login.get("token") or (login.get("username") and login.get("password"))):
-            raise ConfigError(
-                "the engine airflow needs `username` and `password`, or `token`",
-                hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
-            )
-        if poll <= 0:
-            raise ValueError(f"`poll` is {poll}, and must be more than 0")
-        self._api = AirflowApi(url, **login)
+        given = AirflowSettings(**settings)
+        self._api = AirflowApi(
+            given.url,
+            username=given.username,
+            password=given.password,
+            token=given.token,
+            timeout=given.timeout,
+        )
         self._tasks = tasks
         self._calendar = calendar
-        self._poll = poll
-        self.can_undo = undo
+        self._poll = given.poll
+        self.can_undo = given.undo
         self._dags: dict[str, Dag] = {}
         self._frames: dict[DagTasks, DagTasks] = {}
         self._events: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}

@@ -26,10 +26,12 @@ from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
 from lineage_backfill.engines.clusters import Cluster
 from lineage_backfill.engines.pool import PoolEngine
 from lineage_backfill.engines.process import pause_after
+from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
+from lineage_backfill.setting_types import check_members
 
 _JAVA = "spark.driver.defaultJavaOptions"
 #: A driver out of memory ends: with a full heap it would fail the next runs, too.
@@ -66,9 +68,9 @@ class ReuseSettings:
     max_runs_per_application: int = 1000
 
     def __post_init__(self) -> None:
+        check_members(self)
         for name in ("orphan_seconds", "stranded_seconds"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"`{name}` must be more than 0, not {getattr(self, name)}")
+            check_seconds(name, getattr(self, name))
         for name in ("runs_at_once", "max_runs_per_application"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}")
@@ -83,10 +85,8 @@ def spark_submit_engine(*, reuse: bool | None = None, **settings: Any) -> Engine
     given = {name: settings.pop(name) for name in ReuseSettings.__slots__ if name in settings}
     if reuse is None:
         reuse = settings.get("deploy_mode", "client") == "client"
-    if reuse is True:
+    if reuse:
         return ReusingEngine(ReuseSettings(**given), **settings)
-    if reuse is not False:
-        raise ValueError(f"`reuse` must be true or false, not {reuse!r}")
     if given:
         raise ValueError(f"`{next(iter(given))}` needs `reuse = true`")
     return SparkSubmitEngine(**settings)

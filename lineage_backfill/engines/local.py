@@ -15,6 +15,7 @@ from lineage_backfill.engines.runtime import find_java, refuse_missing
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.setting_types import check_members
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
 
@@ -34,7 +35,10 @@ class LocalSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     memory: str | None = None
     idle_seconds: float = 600
-    command: tuple[str, ...] = ()
+    command: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_members(self)
 
     def worker(self) -> tuple[str, ...]:
         """Return the command of a worker."""

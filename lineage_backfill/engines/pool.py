@@ -17,6 +17,7 @@ from typing import Any
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, read_from
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seating import Seating, Table, WarmWorker
+from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.engines.worker import WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError, with_hint
 from lineage_backfill.files import private
@@ -58,8 +59,7 @@ class PoolEngine(Engine):
     def __init__(self, *, slots: int, idle_seconds: float, at_once: int = 1) -> None:
         if slots < 1:
             raise ValueError(f"`slots` must be at least 1, not {slots}")
-        if idle_seconds <= 0:
-            raise ValueError(f"`idle_seconds` must be more than 0, not {idle_seconds}")
+        check_seconds("idle_seconds", idle_seconds)
         self._idle_seconds = idle_seconds
         self._threads = ThreadPoolExecutor(slots * at_once, thread_name_prefix="spark-worker")
         self._mutex = threading.Lock()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import Any, Literal
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker, was_killed
@@ -32,6 +32,7 @@ from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableE
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
+from lineage_backfill.setting_types import check_members
 
 #: Settings for Delta, which a session only takes when it starts.
 _DELTA = {
@@ -53,7 +54,7 @@ class SparkSubmitSettings:
     """
 
     master: str = ""
-    deploy_mode: str = "client"
+    deploy_mode: Literal["client", "cluster"] = "client"
     spark_home: str | None = None
     python: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -67,8 +68,7 @@ class SparkSubmitSettings:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.deploy_mode not in ("client", "cluster"):
-            raise ValueError(f"`deploy_mode` is {self.deploy_mode!r}, not client or cluster")
+        check_members(self)
 
 
 class SparkSubmitEngine(ProcessEngine):

@@ -14,8 +14,9 @@ _PLUGINS = Plugins("lineage_backfill.sources", "a", "lineage source", LineageSou
 def create_source(kind: str, settings: Mapping[str, object], *, project: Path) -> LineageSource:
     """Make the lineage source of another package; `settings` are those of the project file.
 
-    `project` is the folder of the project file. Raises ConfigError for an unknown kind and for
-    settings that it does not take.
+    `project` is the folder of the project file. References and environment variables only give
+    strings, so a string may stand for a number, true or false. Raises ConfigError for an unknown
+    kind and for settings that it does not take.
     """
-    source: LineageSource = _PLUGINS.create(kind, settings, project=project)
+    source: LineageSource = _PLUGINS.create(kind, settings, from_text=True, project=project)
     return source

@@ -123,6 +123,8 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
             f"job {job.name} is not idempotent: a dry run is a run of it",
             hint="Leave out --dry-run-diff for it.",
         )
+    with workspace.open_engines([engine.name]):
+        pass  # refuses settings that do not fit
     project, settings = workspace.project, workspace.engine_settings(engine)
     specs = RunSpecs(resolver, backfill_id="dry-run", root=project.root)
     spec = specs(planned, 1, "dry-run", Path(os.devnull))

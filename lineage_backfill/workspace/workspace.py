@@ -13,7 +13,7 @@ from typing import Any
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.live import LiveCommand
-from lineage_backfill.errors import BackfillError
+from lineage_backfill.errors import BackfillError, ConfigError
 from lineage_backfill.lineage.families import Family
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -192,6 +192,7 @@ class Workspace:
                     self.engine_settings(declared),
                     project=project.code,
                     state_dir=state_dir(project),
+                    name=declared.name,
                 )
                 stack.callback(engine.close)
                 engines[declared.name] = engine
@@ -207,9 +208,12 @@ class Workspace:
             settings["conf"] = {**self.project.spark, **settings.get("conf", {})}
         if declared.kind == "airflow":
             place = f"[engines.{declared.name}]"
-            for name in {"password", "token"} & settings.keys():
-                text = str(settings[name])
-                settings[name] = true_text(text, base=self.project.root, place=place)
+            for name in ("password", "token"):
+                if isinstance(text := settings.get(name), str):
+                    settings[name] = true_text(text, base=self.project.root, place=place)
+            for name in ("tasks", "calendar"):
+                if name in settings:
+                    raise ConfigError(f"{place}: unknown key `{name}`")
             settings["tasks"] = self._airflow_task
             settings["calendar"] = self._calendar
         return settings

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from lineage_backfill.errors import ConfigError, LineageError
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.packages import create_source
 from lineage_backfill.workspace.environment import open_project
@@ -78,6 +81,9 @@ def test_the_template_returns_no_part_of_the_lineage(project: Path, text: str) -
         ("datahub", {}, "there is no lineage source of kind 'datahub'"),
         ("catalog", {}, "a lineage source of kind 'catalog' needs the setting 'export'"),
         ("catalog", SETTINGS | {"file": "x"}, "'catalog' has no setting 'file'"),
+        ("catalog", SETTINGS | {"export": 4}, "`export` of lineage source `catalog` must be a str"),
+        ("catalog", SETTINGS | {"namespace": ["x"]}, "must be a string, not a list"),
+        ("catalog", SETTINGS | {"project": "x"}, "'catalog' has no setting 'project'"),
     ],
 )
 def test_what_a_source_does_not_take_is_refused(
@@ -85,6 +91,66 @@ def test_what_a_source_does_not_take_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         create_source(kind, settings, project=project)
+
+
+class Lake:
+    """A lineage source that keeps its settings."""
+
+    def __init__(
+        self,
+        *,
+        project: Path,
+        limit: int = 0,
+        wait: float = 0,
+        verify: bool = True,
+        name: str = "",
+        port: int | str = 0,
+        tags: Sequence[str] = (),
+    ) -> None:
+        self.kept = (limit, wait, verify, name, port, tags)
+
+    def read(self) -> LineageSnapshot:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch) -> str:
+    point = EntryPoint("lake", "lake_lineage:Lake", "lineage_backfill.sources")
+    monkeypatch.setattr("lineage_backfill.plugins.entry_points", lambda group: [point])
+    module = ModuleType("lake_lineage")
+    monkeypatch.setattr(module, "Lake", Lake, raising=False)
+    monkeypatch.setitem(sys.modules, "lake_lineage", module)
+    return "lake"
+
+
+def test_a_string_may_stand_for_a_number_as_references_give_only_strings(
+    lake: str, tmp_path: Path
+) -> None:
+    given = {"limit": "12", "wait": "1.5", "verify": "false", "name": "8", "port": "80"}
+    made: Any = create_source(lake, given, project=tmp_path)
+    assert made.kept == (12, 1.5, False, "8", "80", ())
+    made = create_source(lake, {"limit": 12, "wait": 2, "verify": False}, project=tmp_path)
+    assert made.kept[:3] == (12, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("limit", "hunter2", r"must be a whole number, not \*\*\*"),
+        ("limit", "1.5", r"must be a whole number, not \*\*\*"),
+        ("limit", "9" * 30, r"must be a whole number, not \*\*\*"),
+        ("limit", 1.5, "must be a whole number, not 1.5"),
+        ("wait", "nan", r"must be a number, not \*\*\*"),
+        ("verify", "no", r"must be true or false, not \*\*\*"),
+        ("tags", "x", r"must be a list of strings, not \*\*\*"),
+        ("name", True, "must be a string, not true"),
+    ],
+)
+def test_settings_of_another_type_are_refused_without_the_text_of_a_reference(
+    lake: str, tmp_path: Path, setting: str, value: Any, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^`{setting}` of lineage source `lake` {said}$"):
+        create_source(lake, {setting: value}, project=tmp_path)
 
 
 def test_without_packages_there_is_no_kind_to_name(tmp_path: Path) -> None:
