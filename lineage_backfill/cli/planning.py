@@ -10,7 +10,7 @@ from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
-from lineage_backfill.cli.requests import NameLookup, asks_logs, read_request
+from lineage_backfill.cli.requests import NameLookup, asks_logs, load_request, read_request
 from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -75,10 +75,11 @@ def _request(
     datasets: Sequence[str], options: RequestOptions, source: SourceOptions
 ) -> tuple[Planning, Request]:
     now = read_instant(options.now)
-    workspace = source.open(as_of=now)
+    loaded = load_request(datasets, options)
+    workspace = source.open(as_of=now, ignore=loaded.ignored_runs if loaded else ())
     _warn(workspace.snapshot)
     planning = Planning(workspace)
-    request = read_request(datasets, options, workspace.resolver)
+    request = read_request(datasets, options, workspace.resolver, loaded)
     if asks_logs(options):
         since = read_moment(options.changed_since, now)
         request = planning.with_changes(request, after=options.since_version, since=since)

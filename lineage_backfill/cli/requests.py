@@ -144,20 +144,32 @@ class NameLookup:
         return self.job(text.partition("@")[0]), None  # raises, with similar names
 
 
-def read_request(datasets: Sequence[str], options: RequestOptions, resolver: Resolver) -> Request:
-    """Return the request; raises UsageError if the arguments contradict each other."""
+def load_request(datasets: Sequence[str], options: RequestOptions) -> Request | None:
+    """Return the request in the file of `--request`, None without one; raises UsageError."""
+    if not options.request:
+        return None
     named = bool(datasets or options.job or _keys_given(options) or asks_logs(options))
-    if options.request and named:
+    if named:
         raise UsageError(
             "--request cannot be combined with datasets, --job or keys",
             hint="Put all changed datasets, jobs and keys into the file, or leave out --request.",
         )
+    return request_from_dict(documents.load(options.request, unique=True), str(options.request))
+
+
+def read_request(
+    datasets: Sequence[str],
+    options: RequestOptions,
+    resolver: Resolver,
+    loaded: Request | None = None,
+) -> Request:
+    """Return the request; `loaded` is the one in the file of `--request`.
+
+    Raises UsageError if the arguments contradict each other.
+    """
     names = NameLookup(resolver, options.namespace)
-    if options.request:
-        request = request_from_dict(
-            documents.load(options.request, unique=True), str(options.request)
-        )
-        request = replace(request, changed=tuple(map(names.folded, request.changed)))
+    if loaded is not None:
+        request = replace(loaded, changed=tuple(map(names.folded, loaded.changed)))
     else:
         keys = _keys(options)
         request = Request(

@@ -135,7 +135,8 @@ def parse(
     if keys is None:
         raise KeyFormatError(
             "no changed partitions are named",
-            hint="Name them with --from and --to, or with --partitions.",
+            hint="Name them with --from and --to, with --partitions, or as `partitions` in the file"
+            " of --request.",
         )
     # Put together at the end: thousands of single keys are not united one by one.
     runs: dict[int, list[tuple[int, int]]] = {}

@@ -18,6 +18,8 @@ from lineage_backfill.planning.request import (
 )
 from lineage_backfill.project.table import Table, near_misses
 
+#: Versions of a table: the one before all, and the largest.
+_BEFORE_ALL, _LAST = -1, 2**63 - 1
 _SHAPE: Final = 'A request is {"changed": [{"dataset": …, "partitions": […]}], "jobs": […]}.'
 
 
@@ -30,9 +32,9 @@ def request_from_dict(document: Any, place: str) -> Request:
         request = Request(
             changed=tuple(map(_changed, _entries(table, "changed"))),
             jobs=tuple(map(_job, _entries(table, "jobs"))),
-            columns=_texts(table, "columns"),
-            select=_texts(table, "select"),
-            exclude=_texts(table, "exclude"),
+            columns=_names(table, "columns"),
+            select=_names(table, "select"),
+            exclude=_names(table, "exclude"),
             depth=table.integer("depth", None, minimum=1),
             exact=table.flag("exact", False),
             reverse=table.flag("reverse", False),
@@ -41,7 +43,7 @@ def request_from_dict(document: Any, place: str) -> Request:
             author=table.text("author") or "",
             reason=table.text("reason") or "",
             as_of=table.flag("as_of", False),
-            ignored_runs=_texts(table, "ignored_runs"),
+            ignored_runs=_names(table, "ignored_runs"),
             target=table.text("target") or "",
         )
         table.done()
@@ -101,12 +103,16 @@ def _log(entry: Table, given: Any) -> LogRange:
             "`log` must be a part of a table's log",
             hint='Write {"after": 12, "until": 15}, or leave it out.',
         )
-    log = Table(given, f"{entry.place} log", UsageError)
-    after, until = log.integer("after", None), log.integer("until", None)
+    versions = Table(given, f"{entry.place} log", UsageError)
+    after = versions.integer("after", None, minimum=_BEFORE_ALL)
+    until = versions.integer("until", None, minimum=_BEFORE_ALL)
     if after is None or until is None:
-        raise log.error("`after` and `until` are versions of the table, and must be there")
-    ignored = _texts(log, "ignored")
-    log.done()
+        raise versions.error("`after` and `until` are versions of the table, and must be there")
+    if not after <= until <= _LAST:
+        least = f"at least {after}, as `after` is" if until < after else f"at most {_LAST}"
+        raise versions.error(f"`until` is {until}, but must be {least}")
+    ignored = _texts(versions, "ignored")
+    versions.done()
     return LogRange(after=after, until=until, ignored=ignored)
 
 
@@ -116,6 +122,13 @@ def _texts(table: Table, key: str) -> tuple[str, ...]:
     if value is not None:
         raise table.error(f"`{key}` must be a list of strings")
     return ()
+
+
+def _names(table: Table, key: str) -> tuple[str, ...]:
+    names = _texts(table, key)
+    if not all(name.strip() for name in names):
+        raise table.error(f"`{key}` holds an empty string")
+    return names
 
 
 def _allow(table: Table) -> frozenset[str]:

@@ -86,6 +86,7 @@ class Planning:
     def plan(self, request: Request) -> Plan:
         """Return the plan for the request; raises UsageError if it cannot be planned."""
         workspace = self.workspace
+        self._refuse_other_target(request)
         if self._project.lineage.allow_torn:
             request = replace(request, allow=request.allow | {TORN_EVENTS})
         lineage = self._project.lineage
@@ -145,8 +146,13 @@ class Planning:
 
         With `why_not` keys that are left stale come before planned ones.
         """
+        self._refuse_other_target(request)
         self._families(request)
         return explain(self._planner().session(request), job, keys, why_not=why_not)
+
+    def _refuse_other_target(self, request: Request) -> None:
+        if request.target:
+            self._project.refuse_other_target(request.target, "the request is")
 
     def _planner(self) -> Planner:
         workspace = self.workspace

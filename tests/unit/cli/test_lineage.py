@@ -569,6 +569,48 @@ def test_a_plan_says_which_runs_its_lineage_is_without(
     assert said in plan["warnings"]
     assert plan["totals"]["runs"] == 1
     assert said in told(capsys, "lineage", "show", "--json")
+    changed = {"dataset": {"namespace": "n", "name": "raw"}, "partitions": ["2024-01-02"]}
+    request = {"changed": [changed], "ignored_runs": ["bad", "worse"]}
+    (folder / "request.json").write_text(json.dumps(request))
+    for declared, ignored in ((text, ["bad", "worse"]), (file.read_text(), ["bad", "worse"])):
+        file.write_text(declared.replace('"bad"', '"worse"'))
+        from_file = ("impact", "--request", "request.json", *asked[-2:], "--json")
+        plan = json.loads(told(capsys, *from_file))
+        assert sorted(plan["request"]["ignored_runs"]) == ignored
+        assert plan["totals"]["runs"] == 1
+    file.write_text(text)
+    told(capsys, "lineage", "pull", code=1)
+    file.write_text(text.replace("[lineage]", '[lineage]\nignore_runs = ["bad"]', 1))
     told(capsys, "lineage", "pull")
     file.write_text('[lineage]\nsnapshot = "lineage.json.gz"\nignore_runs = ["good"]\n')
     assert "`ignore_runs` changes no saved snapshot" in told(capsys, "lineage", "show", "--json")
+
+
+# --- requests for a target ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [["impact"], ["impact", "--why", "j"]])
+def test_a_request_for_another_target_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    save_snapshot(lineage(("j", "raw", "out")), folder / "s")
+    (folder / "lineage-backfill.toml").write_text(
+        '[lineage]\nsnapshot = "s"\n[target.stage.run]\nretries = 1\n'
+        '[[dataset]]\nname = "*"\ngrain = "day"\nstart = "2024-01-01"\n'
+    )
+    changed = {"dataset": {"namespace": "n", "name": "raw"}, "partitions": ["2024-01-02"]}
+    asked = (*verb, "--request", "request.json", "--now", "2024-02-01T00:00Z")
+
+    def request(**more: str) -> None:
+        (folder / "request.json").write_text(json.dumps({"changed": [changed], **more}))
+
+    request(target="x")
+    assert "the request is for target 'x', not for no target" in told(capsys, *asked, code=64)
+    said = told(capsys, *asked, "--target", "stage", code=64)
+    assert "the request is for target 'x', not for target 'stage'" in said
+    request(target="stage")
+    told(capsys, *asked, "--target", "stage")
+    assert "Pass --target stage" in told(capsys, *asked, code=64)
+    request()
+    told(capsys, *asked)
+    told(capsys, *asked, "--target", "stage")

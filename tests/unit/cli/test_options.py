@@ -18,7 +18,7 @@ from lineage_backfill.cli.options import (
     View,
     takes_options,
 )
-from lineage_backfill.cli.requests import NameLookup, read_request
+from lineage_backfill.cli.requests import NameLookup, load_request, read_request
 from lineage_backfill.cli.values import read_duration, read_instant, read_parameters
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -120,7 +120,9 @@ def test_the_whole_request_from_a_file(tmp_path: Path) -> None:
             }
         )
     )
-    request = read_request([], RequestOptions(request=file), resolver())
+    request = load_request([], RequestOptions(request=file))
+    assert request is not None
+    request = read_request([], RequestOptions(request=file), resolver(), request)
     assert request.changed == (
         ChangedDataset(dataset=RAW, keys=("1",)),
         ChangedDataset(dataset=RAW, keys=None),
@@ -158,8 +160,9 @@ REFUSED = [
     ("what", "datasets", "options", "message"), REFUSED, ids=[case[0] for case in REFUSED]
 )
 def test_refused(what: str, datasets: list[str], options: dict[str, Any], message: str) -> None:
+    given = RequestOptions(**options)
     with pytest.raises(UsageError, match=message):
-        read_request(datasets, RequestOptions(**options), resolver())
+        read_request(datasets, given, resolver(), load_request(datasets, given))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_request_files_that_are_none(tmp_path: Path, document: str) -> None:
     file = tmp_path / "request.json"
     file.write_text(document)
     with pytest.raises(UsageError, match=r"request\.json"):
-        read_request([], RequestOptions(request=file), resolver())
+        load_request([], RequestOptions(request=file))
 
 
 def test_names_are_matched_never_split() -> None:

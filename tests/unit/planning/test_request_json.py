@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import UsageError
+from lineage_backfill.planning.request import LogRange
 from lineage_backfill.planning.request_json import request_from_dict
 from tests.unit.planning.world import request
 
@@ -66,6 +67,22 @@ def test_product_keys_are_boxes() -> None:
         ({"changed": [{"dataset": ORDERS, "log": {"after": 1}}]}, r"log: `after` and `until`"),
         ({"changed": [{"dataset": ORDERS, "log": {"after": "1"}}]}, "`after` must be a whole"),
         ({"changed": [{"dataset": ORDERS, "log": 3}]}, "`log` must be a part"),
+        *(
+            ({"changed": [{"dataset": ORDERS, "log": log}]}, f"log: {says}")
+            for log, says in (
+                ({"after": 5, "until": 2}, "`until` is 2, but must be at least 5, as `after` is"),
+                ({"after": -2, "until": 2}, "`after` is -2, but must be at least -1"),
+                ({"after": -(10**30), "until": 2}, "`after` is -1.*, but must be at least -1"),
+                ({"after": 1, "until": 10**30}, "`until` is 1.*, but must be at most 9"),
+                ({"after": 10**30, "until": 10**30}, "`until` is 1.*, but must be at most 9"),
+                ({"after": 1.0, "until": 2}, "`after` must be a whole number"),
+            )
+        ),
+        *(
+            ({name: [value]}, f"`{name}` holds an empty string")
+            for name in ("columns", "select", "exclude", "ignored_runs")
+            for value in ("", "  ")
+        ),
         ({"columns": "price"}, "`columns` must be a list"),
         ({"columns": [1]}, "`columns` must be a list of strings"),
         ({"depth": 0}, "`depth` is 0, but must be at least 1"),
@@ -78,6 +95,13 @@ def test_what_cannot_be_read_is_refused_with_its_place(document: Any, says: str)
     with pytest.raises(UsageError, match=f"request.json.*{says}") as caught:
         request_from_dict(document, "request.json")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("after", "until"), [(-1, -1), (-1, 0), (3, 3), (3, 2**63 - 1)])
+def test_versions_of_a_log(after: int, until: int) -> None:
+    entry = {"dataset": ORDERS, "log": {"after": after, "until": until}}
+    (changed,) = request_from_dict({"changed": [entry]}, "it").changed
+    assert changed.log == LogRange(after=after, until=until)
 
 
 @pytest.mark.parametrize(
