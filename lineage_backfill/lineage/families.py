@@ -115,8 +115,8 @@ def find_families(
 ) -> tuple[Family, ...]:
     """Return the families among undeclared names, by namespace and pattern.
 
-    Names that a declared glob matches are a family only if different runs of a job named different
-    ones.
+    Names whose calendar a glob or the lineage itself declares (`is_matched`) are a family only if
+    different runs of a job named different ones.
     """
     groups: dict[tuple[str, str], list[DatasetRef]] = {}
     rest = []

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lineage_backfill.errors import AmbiguousNameError, UndeclaredPartitionsError
+from lineage_backfill.errors import (
+    AmbiguousNameError,
+    DeclarationError,
+    UndeclaredPartitionsError,
+)
 from lineage_backfill.lineage.families import Family, find_families
 from lineage_backfill.lineage.merge import merge_datasets
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.snapshot import DatasetNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.patterns import NamePattern
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.windows import Slot, add_windows
-from lineage_backfill.project.declarations import (
-    DatasetDeclaration,
-    Declarations,
-)
+from lineage_backfill.project import facets
+from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.project.matching import Matcher, is_glob
 from lineage_backfill.project.patterns import completed
 
@@ -113,7 +115,10 @@ class Folding:
 
         def is_matched(ref: DatasetRef) -> bool:
             declared = self._declared.find(ref)
-            return declared is not None and bool(declared.calendar or declared.dimensions)
+            if declared is not None and (declared.calendar or declared.dimensions):
+                return True
+            node = snapshot.datasets.get(ref)
+            return node is not None and _sends_calendar(node)
 
         def is_declared(ref: DatasetRef) -> bool:
             # A glob can match any name; with grain "none" each name is a dataset itself.
@@ -151,6 +156,14 @@ def written(plan: Plan, snapshot: LineageSnapshot) -> set[DatasetRef]:
         if node is not None and one.status != "skipped":
             found.update(node.writes, node.former_writes)
     return found
+
+
+def _sends_calendar(node: DatasetNode) -> bool:
+    """Whether the facet sent with the lineage declares the calendar of a dataset."""
+    try:
+        return bool(node.partitioning and facets.read_calendar(node.partitioning, str(node.ref)))
+    except DeclarationError:  # then it declares nothing: the resolver warns of it
+        return False
 
 
 def _time(declared: DatasetDeclaration) -> tuple[str, str | None]:

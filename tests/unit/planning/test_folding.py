@@ -282,6 +282,49 @@ def test_what_the_glob_does_not_match_is_still_a_family() -> None:
     assert [one.dataset.name for one in folding.families(LineageSnapshot.of(nodes))] == ["log"]
 
 
+DAILY: Any = {"grain": "day", "start": "2024-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("facets", "tables", "families"),
+    [
+        ([DAILY, DAILY, DAILY], [], []),
+        ([{"dimensions": [{"name": "day", "grain": "day"}]}] * 3, [], []),
+        ([{"keys": ["a", "b"]}] * 3, [], []),
+        # A glob without a calendar declares none, so the facet counts.
+        ([DAILY, DAILY, DAILY], [DatasetDeclaration(name="store_*")], []),
+        ([None, None, None], [], ["store"]),
+        ([{"column": "day"}] * 3, [], ["store"]),
+        ([{"grain": "fortnight"}] * 3, [], ["store"]),
+        ([{"keys": 5}] * 3, [], ["store"]),
+        ([DAILY, None, None, None], [], ["store"]),
+    ],
+)
+def test_names_whose_own_facet_has_a_calendar_are_datasets_by_themselves(
+    facets: list[Any], tables: list[DatasetDeclaration], families: list[str]
+) -> None:
+    years = range(2001, 2001 + len(facets))
+    stores = [job(f"j{year}", "raw", f"store_{year}") for year in years]
+    nodes = [
+        DatasetNode(ref=DatasetRef("db", f"store_{year}"), partitioning=facet)
+        for year, facet in zip(years, facets, strict=True)
+    ]
+    folding = Folding(Declarations(namespace="db", datasets=tuple(tables)))
+    found = folding.families(LineageSnapshot.of(stores, nodes))
+    assert [one.dataset.name for one in found] == families
+
+
+def test_a_facet_does_not_make_partitions_of_different_runs_datasets_by_themselves() -> None:
+    nightly = job("all", "raw", "store_2003", former_writes=refs("store_2001 store_2002"))
+    nodes = [
+        DatasetNode(ref=DatasetRef("db", f"store_{year}"), partitioning=DAILY)
+        for year in range(2001, 2004)
+    ]
+    folding = Folding(Declarations(namespace="db"))
+    found = folding.families(LineageSnapshot.of([nightly], nodes))
+    assert [one.dataset.name for one in found] == ["store"]
+
+
 def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
     project: Project, tmp_path: Path
 ) -> None:
