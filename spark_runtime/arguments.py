@@ -13,6 +13,7 @@ from typing import Any
 
 from lineage_backfill.errors import SpecError
 from spark_runtime.dagrun import read_dag_run
+from spark_runtime.instants import read_instant
 from spark_runtime.scheduled import StartRequest
 
 _NOT_GIVEN = ("", "None")
@@ -73,22 +74,10 @@ def interval(start: str | None, end: str | None) -> tuple[datetime, datetime] | 
         return None
     if len(texts) == 1:
         raise SpecError("a data interval has a start and an end", hint="Give both of them.")
-    first, last = (_instant(text) for text in texts)
+    first, last = map(read_instant, texts)
     if last < first:
         raise SpecError(f"the data interval {texts[0]} to {texts[1]} ends before it begins")
     return first, last
-
-
-def _instant(text: str) -> datetime:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SpecError(
-            f"{text!r} is not an instant", hint="Write it like 2024-06-15T00:00Z."
-        ) from error
-    if instant.tzinfo is None:
-        raise SpecError(f"{text!r} has no UTC offset", hint="Write it like 2024-06-15T00:00Z.")
-    return instant
 
 
 def _given(text: str | None) -> str | None:

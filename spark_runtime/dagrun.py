@@ -9,6 +9,7 @@ from datetime import datetime
 from lineage_backfill.errors import SpecError
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import JobSpec, RunSpec
+from spark_runtime.instants import read_instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +63,4 @@ def read_dag_run(text: str | None) -> DagRun:
 
 
 def _interval(start: str, end: str) -> tuple[datetime, datetime]:
-    return datetime.fromisoformat(start), datetime.fromisoformat(end)
+    return read_instant(start), read_instant(end)

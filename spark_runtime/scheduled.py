@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -70,6 +70,8 @@ from spark_runtime.errors import InputMissingError, NothingToRunError
 Batch = Literal["key", "range"]
 
 _log = logging.getLogger(__name__)
+#: How far the clock of this machine may be behind that of the scheduler.
+_CLOCK_SKEW = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +79,11 @@ class StartRequest:
     """The arguments of a run; without any, it is for the newest key of its calendar.
 
     `keys` are its keys. `interval` is a data interval such as Airflow's: the keys that became
-    complete in (start, end], or the newest key if both are equal. `schedule` is the cron expression
-    that starts the run, in `schedule_zone`: the keys that became complete since its previous
-    firing; by default that of the project file, if the job collects such gaps. `exact` leaves out
-    the keys that a lookback or a schedule adds. The data for the job in `dag_run` takes precedence
-    over all these.
+    complete in (start, end], or the newest key if both are equal. It ends at most a day from now.
+    `schedule` is the cron expression that starts the run, in `schedule_zone`: the keys that became
+    complete since its previous firing; by default that of the project file, if the job collects
+    such gaps. `exact` leaves out the keys that a lookback or a schedule adds. The data for the job
+    in `dag_run` takes precedence over all these.
     """
 
     keys: Sequence[str] = ()
@@ -346,9 +348,8 @@ def resolve(
     """
     named: KeySet = tuple(key for text in request.keys for key in parse_partitions(text))
     if request.interval is not None:
-        now = max(
-            now, request.interval[1]
-        )  # its end has passed, whatever this machine's clock says
+        # Its end has passed, whatever this machine's clock says.
+        now = max(now, _ended(request.interval[1], now, is_named=bool(named)))
     runtime = declared_keys(job.declarations)
     add_run(runtime, named, job.ref, job.lineage.writes(job.ref), job.resolver(now, {}))
 
@@ -379,6 +380,21 @@ def resolve(
             ", ".join(_text(key.label) for key in expand(calendar, keys)),
         )
     return resolver, keys
+
+
+def _ended(end: datetime, now: datetime, *, is_named: bool) -> datetime:
+    """Return the end of a data interval; that of a run with named keys may be later than now.
+
+    Raises SpecError for any other one that is in the future.
+    """
+    latest = now + _CLOCK_SKEW
+    if end > latest and not is_named:
+        raise SpecError(
+            f"the data interval ends at {end.isoformat(timespec='minutes')}, and now it is"
+            f" {now.isoformat(timespec='minutes')}",
+            hint="Check the interval, and the clock of this machine.",
+        )
+    return min(end, latest)
 
 
 def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:

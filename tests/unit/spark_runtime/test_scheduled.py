@@ -25,7 +25,7 @@ from lineage_backfill.partitions.text import expand
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
-from spark_runtime.arguments import add_arguments, read_request
+from spark_runtime.arguments import add_arguments, interval, read_request
 from spark_runtime.configuration import load_project
 from spark_runtime.dagrun import DagRun, read_dag_run
 from spark_runtime.datasets import (
@@ -297,6 +297,43 @@ dataset = "files"
 dataset = "loaded"
 lookback = 3
 """
+
+
+def test_a_data_interval_may_end_a_day_after_a_slow_clock() -> None:
+    ahead = (at("2024-06-15T00:00"), at("2024-06-16T00:00"))
+    assert labels(Calendar(grain="day"), StartRequest(interval=ahead)) == ["2024-06-15"]
+
+
+@pytest.mark.parametrize("end", ["2024-06-16T14:31", "2199-01-01T00:00", "9998-12-31T00:00"])
+def test_a_data_interval_far_in_the_future_is_refused(end: str) -> None:
+    ahead = (at("2024-06-13T00:00"), at(end))
+    with pytest.raises(SpecError, match=f"ends at {end}.*, and now it is 2024-06-15T14:30"):
+        labels(Calendar(grain="hour"), StartRequest(interval=ahead))
+    # The keys of a cleared run of the current period are known.
+    asked = StartRequest(interval=ahead, keys=["2024-06-15T14"])
+    assert labels(Calendar(grain="hour"), asked) == ["2024-06-15T14"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0001-01-01T00:00Z", "the year of .* is out of range"),
+        ("9999-12-31T00:00Z", "the year of .* is out of range"),
+        ("9999-12-31T23:59-14:00", "the year of .* is out of range"),
+        ("2024-06-15T00:00", "has no UTC offset"),
+        ("yesterday", "is not an instant"),
+    ],
+)
+def test_what_is_no_instant_is_refused(text: str, said: str) -> None:
+    for given in ((text, "2024-06-15T00:00Z"), ("2024-06-13T00:00Z", text)):
+        with pytest.raises(SpecError, match=said):
+            interval(*given)
+        run: dict[str, Any] = {"conf": None, "clear_number": 0}
+        run |= {"data_interval_start": given[0], "data_interval_end": given[1]}
+        with pytest.raises(SpecError, match=said):
+            read_dag_run(json.dumps(run))
+
+
 FRI, SAT, SUN, MON, TUE, WED = (f"2024-06-{day}" for day in range(14, 20))
 
 
