@@ -201,7 +201,8 @@ def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
         raise ValueError(f"unknown grain {grain!r}")
     if keys is not None or grain == "none":
         given = {}  # see `ignored`
-    lag = _count(given.pop("data_lag", 0))
+    lag = _count(given, "data_lag")
+    given.pop("data_lag", None)
     texts = {name: str(value) for name, value in given.items()}
     return CalendarDeclaration(
         grain=grain,
@@ -241,9 +242,9 @@ def _mapping(part: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown mapping {mapping!r}")
     return {
         "mapping": mapping,
-        "before": _count(part.get("before") or 0),
-        "after": _count(part.get("after") or 0),
-        "by": _count(part.get("by") or 0),
+        "before": _count(part, "before"),
+        "after": _count(part, "after"),
+        "by": _count(part, "by"),
         "map": {
             str(key): tuple(str(name) for name in names)
             for key, names in (part.get("map") or {}).items()
@@ -280,12 +281,15 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
         says_mode=mode != "overwrite",
         on_empty=on_empty,
         on_drift=on_drift,
-        lookback=_count(part.get("lookback") or 0),
+        lookback=_count(part, "lookback"),
     )
 
 
-def _count(value: Any) -> Any:
-    """Return a number as it is; JSON has one type for 1 and 1.0."""
+def _count(part: Mapping[str, Any], name: str) -> Any:
+    """Return a number as it is, 0 for none; JSON has one type for 1 and 1.0."""
+    value = part.get(name)
+    if value is None:
+        return 0
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -11,6 +11,7 @@ from lineage_backfill.project import facets
 from tests.unit.planning.world import dataset, declarations, find, job, plan, request, summary
 
 DAY = {"grain": "day"}
+EMPTY: tuple[Any, ...] = ([], "", {}, False)
 
 
 def snapshot(jobs: list[JobNode], **sent: dict[str, Any]) -> LineageSnapshot:
@@ -124,6 +125,17 @@ def test_a_facet_that_dates_keys_without_a_time_is_believed_without_that(
     assert (text in made.warnings) is bool(named)
 
 
+def test_a_number_that_is_null_is_not_given() -> None:
+    facet = {
+        "reads": [{"dataset": "raw", "mapping": "window", "before": 1, "after": None, "by": None}],
+        "writes": [{"dataset": "days", "lookback": None}],
+    }
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY | {"data_lag": None}, days=DAY)
+    assert summary(plan(request({"raw": "2024-03-10"}), held, "")) == {
+        "j": "2024-03-10..2024-03-11"
+    }
+
+
 @pytest.mark.parametrize(
     "facet",
     [
@@ -149,6 +161,16 @@ def test_a_facet_that_dates_keys_without_a_time_is_believed_without_that(
         {"reads": [{"dataset": "raw", "mapping": "window", "before": 1.5}]},
         {"reads": [{"dataset": "raw", "mapping": "window", "before": True}]},
         {"writes": [{"dataset": "days", "lookback": "1"}]},
+        *(
+            facet
+            for wrong in EMPTY
+            for facet in (
+                {"reads": [{"dataset": "raw", "mapping": "window", "before": wrong, "after": 1}]},
+                {"reads": [{"dataset": "raw", "mapping": "window", "before": 1, "after": wrong}]},
+                {"reads": [{"dataset": "raw", "mapping": "offset", "by": wrong}]},
+                {"writes": [{"dataset": "days", "lookback": wrong}]},
+            )
+        ),
     ],
 )
 def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[str, Any]) -> None:
