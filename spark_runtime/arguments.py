@@ -49,11 +49,11 @@ def read_request(
     result_path: str | None = None,
 ) -> StartRequest:
     """Return the request in the arguments; raises SpecError for invalid ones."""
-    keys = _given(options.backfill_key) or ""
+    keys = _given(options.backfill_key)
     dag_run = read_dag_run(_given(options.airflow_run))
     given = interval(options.data_interval_start, options.data_interval_end)
     return StartRequest(
-        keys=[key.strip() for key in keys.split(",") if key.strip()],
+        keys=() if keys is None else (keys,),
         interval=given or dag_run.interval,
         dag_run=dag_run,
         schedule=_given(options.schedule),

@@ -78,12 +78,12 @@ _CLOCK_SKEW = timedelta(days=1)
 class StartRequest:
     """The arguments of a run; without any, it is for the newest key of its calendar.
 
-    `keys` are its keys. `interval` is a data interval such as Airflow's: the keys that became
-    complete in (start, end], or the newest key if both are equal. It ends at most a day from now.
-    `schedule` is the cron expression that starts the run, in `schedule_zone`: the keys that became
-    complete since its previous firing; by default that of the project file, if the job collects
-    such gaps. `exact` leaves out the keys that a lookback or a schedule adds. The data for the job
-    in `dag_run` takes precedence over all these.
+    `keys` are its keys; a text may hold several, separated by commas. `interval` is a data interval
+    such as Airflow's: the keys that became complete in (start, end], or the newest key if both are
+    equal. It ends at most a day from now. `schedule` is the cron expression that starts the run, in
+    `schedule_zone`: the keys that became complete since its previous firing; by default that of the
+    project file, if the job collects such gaps. `exact` leaves out the keys that a lookback or a
+    schedule adds. The data for the job in `dag_run` takes precedence over all these.
     """
 
     keys: Sequence[str] = ()
@@ -400,11 +400,17 @@ def _ended(end: datetime, now: datetime, *, is_named: bool) -> datetime:
 def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     """Return the start of a run without named keys."""
     instant = int(now.timestamp())
+    resolver = job.resolver(now, declared_keys(job.declarations))
+    declared = resolver.job(job.ref).declaration
+    has_schedule = request.schedule is not None or (declared is not None and declared.schedule)
+    if request.schedule_zone is not None and not has_schedule:
+        raise SpecError(
+            f"job {job.ref} is started with a schedule zone, but without a schedule",
+            hint="Add the cron expression that starts it.",
+        )
     if request.interval is not None:
         after, until = (int(end.timestamp()) for end in request.interval)
         return RunStart(now=instant, interval=(after, until), exact=request.exact)
-    resolver = job.resolver(now, declared_keys(job.declarations))
-    declared = resolver.job(job.ref).declaration
     expression, zone = request.schedule, request.schedule_zone
     if expression is None and declared is not None and declared.collect_schedule_gaps:
         expression, zone = declared.schedule, zone or declared.schedule_zone

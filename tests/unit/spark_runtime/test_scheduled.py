@@ -687,6 +687,45 @@ def test_what_is_no_run_of_airflow_is_refused(text: str) -> None:
         read_dag_run(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ["2024-06-14"]),
+        ("None", ["2024-06-14"]),
+        ("2024-06-01", ["2024-06-01"]),
+        (" 2024-06-01 , 2024-06-03,", ["2024-06-01", "2024-06-03"]),
+        ("2024-06-01..2024-06-02", ["2024-06-01", "2024-06-02"]),
+        (",", None),
+        (" , ", None),
+        ("  ", None),
+    ],
+)
+def test_only_an_empty_key_counts_as_not_given(text: str, keys: list[str] | None) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    asked = read_request(parser.parse_args([f"--backfill_key={text}"]))
+    if keys is None:
+        with pytest.raises(KeyFormatError, match="no partition key was given"):
+            labels(Calendar(grain="day"), asked)
+    else:
+        assert labels(Calendar(grain="day"), asked) == keys
+
+
+@pytest.mark.parametrize("more", [{}, {"keys": ["2024-06-01"]}, {"interval": (NOW, NOW)}])
+def test_a_schedule_zone_without_a_schedule_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="a schedule zone, but without a schedule"):
+        labels(Calendar(grain="day"), StartRequest(schedule_zone="UTC", **more))
+    asked = StartRequest(schedule_zone="UTC", schedule="@daily", **more)
+    assert labels(Calendar(grain="day"), asked)
+
+
+def test_a_schedule_zone_may_go_with_the_schedule_of_the_project_file(tmp_path: Path) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text(DELIVERIES, encoding="utf-8")
+    project = load_project(tmp_path)
+    asked = StartRequest(schedule_zone="UTC")
+    assert run_spec(declare(project, "load"), project, asked, at(f"{MON}T06:00")).partitions
+
+
 def test_airflows_run_is_an_argument_like_the_others(nowhere: Project) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
