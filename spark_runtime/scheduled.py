@@ -42,6 +42,7 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     ReadDeclaration,
 )
+from lineage_backfill.project.likeness import lost, tables_meant
 from lineage_backfill.project.matching import (
     DeclaredNames,
     is_glob,
@@ -238,8 +239,13 @@ def declare(
     ]
     outputs = [*(data for data, _ in written), *filed[1]]
     if not outputs:
+        near = tables_meant(declarations, ref, [data for data, _ in read], ())
         raise DeclarationError(
-            f"job {ref} declares no output", hint="Declare it in [[job.writes]]."
+            f"job {ref} declares no output",
+            hint=f"Is [[job]] {near[0].name!r} meant for it? Else declare the output in "
+            "[[job.writes]]."
+            if near
+            else "Declare it in [[job.writes]].",
         )
     return DeclaredJob(
         ref=ref,
@@ -289,6 +295,15 @@ def run_specs(
     facts = resolver.job(job.ref)
     for text in unused_globs(job.lineage, job.declarations.namespace, job.ref, facts.declaration):
         _log.warning(text)
+    reads, writes = job.lineage.reads(job.ref), job.lineage.writes(job.ref)
+    for table in tables_meant(job.declarations, job.ref, reads, writes):
+        settings = " and ".join(lost(table))
+        _log.warning(
+            "no [[job]] table names %s; is %r, which sets %s, meant for it?",
+            job.ref,
+            table.name,
+            settings,
+        )
     one_by_one = (
         _calendar(job, resolver).chunks(planned, 1) if facts.own or batch == "key" else None
     )

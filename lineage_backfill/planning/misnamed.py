@@ -10,17 +10,16 @@ from typing import Final, Literal
 
 from lineage_backfill.errors import UnknownNameError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
-from lineage_backfill.project.matching import heading, is_glob, names
-from lineage_backfill.project.slips import Slips, differ_in_digits, is_short, is_slip
+from lineage_backfill.project.likeness import ALIKE, is_qualified
+from lineage_backfill.project.matching import heading, names
+from lineage_backfill.project.slips import Slips, differ_in_digits, is_short
 
 Word = Literal["reads", "writes"]
 Declared = tuple[JobDeclaration, Word, DatasetRef]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
-#: Least similarity to a name that the job itself reads or writes.
-_ALIKE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +72,8 @@ def misnamed(
     found = []
     for job, word, target in unknown:
         own = _undeclared(nodes.get(job.name, ()), job, word, declarations.namespace)
-        alike = [name for name in sorted(own) if _is_qualified(target.name, name)]
-        alike = alike or get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
+        alike = [name for name in sorted(own) if is_qualified(target.name, name)]
+        alike = alike or get_close_matches(target.name, sorted(own), n=3, cutoff=ALIKE)
         refs = [own[name] for name in alike] or sorted(slips.near(target.name))
         if near := tuple(_meant(target, refs)):
             found.append(
@@ -131,35 +130,6 @@ def _undeclared(
     }
 
 
-def misnamed_jobs(
-    snapshot: LineageSnapshot, declarations: Declarations, undeclared: Iterable[JobRef]
-) -> Iterator[tuple[str, JobRef]]:
-    """Yield the declared jobs that the lineage does not know, each with one that it may mean.
-
-    It may mean a job that nothing declares, whose name is nearly the same, or in another namespace.
-    """
-    home = declarations.namespace
-    exact = [
-        (one.name, one.namespace or home) for one in declarations.jobs if not is_glob(one.name)
-    ]
-    is_bare = any(space is None for _, space in exact)
-    names_alone = {ref.name for ref in snapshot.jobs} if is_bare else set[str]()
-    unknown = [
-        (name, space)
-        for name, space in exact
-        if (name not in names_alone if space is None else JobRef(space, name) not in snapshot.jobs)
-    ]
-    if not unknown:
-        return
-    slips = Slips(undeclared, (name for name, _ in unknown), lambda ref: ref.name)
-    for name, space in unknown:
-        for ref in sorted(slips.near(name)):
-            is_there = ref.name == name or ref.namespace == (space or ref.namespace)
-            if is_there and is_slip(ref.name, name):
-                yield name, ref
-                break
-
-
 def _declared(edges: Edges, declarations: Declarations) -> Iterator[Declared]:
     for job in declarations.jobs:
         for word in _WORDS:
@@ -167,9 +137,3 @@ def _declared(edges: Edges, declarations: Declarations) -> Iterator[Declared]:
                 target = edges.target(edge)
                 if target is not None:
                     yield job, word, target
-
-
-def _is_qualified(one: str, other: str) -> bool:
-    """Whether one name is the other with what it stands in before it: `nyc.daily`, `daily`."""
-    longer, shorter = sorted((one.casefold(), other.casefold()), key=len, reverse=True)
-    return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in ".:/"

@@ -9,7 +9,6 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.planning.infer import skipping
-from lineage_backfill.planning.misnamed import misnamed_jobs
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.matching import unused_globs
@@ -31,9 +30,7 @@ def notices(
         yield f"{data.unknown[0]}: {few(jobs, str)} {verb} assumed to read all of it"
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
-    undeclared = (facts.ref for facts in results if facts.declaration is None)
-    for name, near in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
-        yield f"the lineage has no job {name!r}, which [[job]] declares; did you mean {near}?"
+    yield from _unmatched(resolver)
     home = resolver.declarations.namespace
     for facts in results:
         if facts.declaration is not None and facts.declaration.name == facts.ref.name:
@@ -50,6 +47,17 @@ def notices(
     ):
         if found:
             yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
+
+
+def _unmatched(resolver: Resolver) -> Iterator[str]:
+    """Yield the tables that match no name: one by one where a name may be meant."""
+    yield from (f"{one.text}; {one.question}" for one in resolver.unmatched if one.near)
+    for kind in ("dataset", "job"):
+        globs = [one for one in resolver.unmatched if one.kind == kind and not one.near]
+        if globs:
+            names = few(globs, lambda one: repr(one.declared.name))
+            yield f"no {kind} matches these patterns of [[{kind}]]: {names}"
+    yield from resolver.unused_edges
 
 
 def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts]:

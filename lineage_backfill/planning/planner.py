@@ -35,6 +35,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
+from lineage_backfill.planning.unmatched import refuse_unmatched
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.resolver import DatasetFacts, JobFacts, expired
 
@@ -100,6 +101,7 @@ class Planner:
                 functions=self._functions,
             )
             refuse_misnamed(found.edges, self.snapshot, self.declarations)
+            refuse_unmatched(found.unmatched)
             if not self._depends_on_request:
                 self._resolvers[request.include_former] = found
         return found

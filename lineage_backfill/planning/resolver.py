@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -13,6 +14,7 @@ from lineage_backfill.planning import infer
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.request import Request
 from lineage_backfill.planning.runtime import RuntimeKeys
+from lineage_backfill.planning.unmatched import Unmatched, unmatched, unused_edges
 from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolver import DeclarationResolver, JobFacts
@@ -65,6 +67,16 @@ class Resolver(DeclarationResolver):
         )
         #: The other jobs that read an output of a job, except as a reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
+
+    @cached_property
+    def unmatched(self) -> Sequence[Unmatched]:
+        """The tables of the project file that match no name."""
+        return tuple(unmatched(self.edges, self.snapshot, self.declarations))
+
+    @cached_property
+    def unused_edges(self) -> Sequence[str]:
+        """What is wrong with edges of patterns of jobs: none of their jobs has them."""
+        return tuple(unused_edges(self.edges, self.declarations, self.job_declaration))
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         """Return the run calendar inferred from the history of a job."""

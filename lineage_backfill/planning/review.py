@@ -17,6 +17,7 @@ from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.misnamed import Misnamed, misnamed
 from lineage_backfill.planning.places import Places, tied_names
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.unmatched import Unmatched
 from lineage_backfill.project.columns import unplaced
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -154,27 +155,33 @@ class _Review:
         self, declared: DatasetDeclaration | JobDeclaration, kind: str, known: Collection[Ref]
     ) -> Finding:
         place = f'[[{kind}]] "{declared.name}"'
+        found = self._unmatched_table(declared)
         if is_glob(declared.name):
             return Finding(
-                level="warning",
+                level="error" if found and found.refused else "warning",
                 kind=f"unknown-{kind}",
                 place=place,
                 text=f"this entry applies to no {kind}: none matches, or other entries win",
-                hint="Correct the pattern, or remove the entry.",
+                hint=(found and found.hint) or "Correct the pattern, or remove the entry.",
             )
         elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
         hint = unknown(declared.name, known, kind=kind).hint
-        if elsewhere:
+        if found is not None and (found.refused or not hint.startswith("Did you mean")):
+            hint = found.hint
+        elif elsewhere:
             hint = (
                 f"The name exists in the namespace {_few(elsewhere)}: add `namespace` to the table."
             )
         return Finding(
-            level="warning",
+            level="error" if found and found.refused else "warning",
             kind=f"unknown-{kind}",
             place=place,
             text=f"the lineage has no {kind} of this name",
             hint=hint,
         )
+
+    def _unmatched_table(self, declared: DatasetDeclaration | JobDeclaration) -> Unmatched | None:
+        return next((one for one in self._resolver.unmatched if one.declared is declared), None)
 
     def _job_tables(self) -> Iterator[Finding]:
         used: dict[JobDeclaration | None, list[JobRef]] = {}
@@ -185,16 +192,25 @@ class _Review:
             if not jobs:
                 yield self._unused(declared, "job", self._snapshot.jobs)
             elif not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
-                yield Finding(
-                    level="note",
-                    kind="declared-job",
-                    place=f'[[job]] "{declared.name}"',
-                    text="this job is not in the lineage",
-                    hint=unknown(declared.name, self._snapshot.jobs, kind="job").hint,
-                )
+                yield self._declared_job(declared)
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
                 for edge in edges if jobs else ():
                     yield from self._edge(declared, jobs, word, edge)
+
+    def _declared_job(self, declared: JobDeclaration) -> Finding:
+        found = self._unmatched_table(declared)
+        if found is None or not found.near:
+            hint = unknown(declared.name, self._snapshot.jobs, kind="job").hint
+            level: Level = "note"
+        else:
+            hint, level = found.hint, "error" if found.refused else "warning"
+        return Finding(
+            level=level,
+            kind="declared-job",
+            place=f'[[job]] "{declared.name}"',
+            text="this job is not in the lineage",
+            hint=hint,
+        )
 
     def _edge(
         self,

@@ -22,6 +22,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.request import ChangedJob
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.unmatched import refuse_unmatched
 from lineage_backfill.project.resolver import Input, JobFacts, Output, never_written
 
 
@@ -211,6 +212,7 @@ def find_stale(
 ) -> tuple[Staleness, ...]:
     """Return the staleness of each job, without keys that end before `since`."""
     refuse_misnamed(resolver.edges, resolver.snapshot, resolver.declarations)
+    refuse_unmatched(resolver.unmatched)
     judge = _Judge(resolver, tables, runs, since)
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 

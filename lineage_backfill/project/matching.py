@@ -58,13 +58,19 @@ def _spaces(namespace: str) -> re.Pattern[str]:
 
 def names(edge: ReadDeclaration | WriteDeclaration, dataset: DatasetRef, home: str | None) -> bool:
     """Whether a declared edge names a dataset; `home` is the namespace of edges without one."""
-    space = edge.namespace or home
-    if is_glob(edge.dataset):
-        matches = _pattern(edge.dataset).match(dataset.name)
-        return matches is not None and (
-            space is None or _spaces(space).match(dataset.namespace) is not None
+    return matches(edge.dataset, edge.namespace, dataset, home)
+
+
+def matches(
+    declared: str, namespace: str | None, ref: DatasetRef | JobRef, home: str | None
+) -> bool:
+    """Whether a declared name or glob is that of a dataset or job."""
+    space = namespace or home
+    if is_glob(declared):
+        return _pattern(declared).match(ref.name) is not None and (
+            space is None or _spaces(space).match(ref.namespace) is not None
         )
-    return edge.dataset == dataset.name and space in (None, dataset.namespace)
+    return declared == ref.name and space in (None, ref.namespace)
 
 
 class _Edges(Protocol):

@@ -44,6 +44,8 @@ from lineage_backfill.project.table import Table, near_misses
 #: The keys of which a calendar has exactly one.
 CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")
 _GRAINS: tuple[str, ...] = get_args(Grain)
+#: The address of a host, in the brackets that a namespace may have.
+_IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
 
@@ -142,7 +144,7 @@ def read_dataset(table: Table, base: Path) -> DatasetDeclaration:
 def _namespace(table: Table, name: str) -> str | None:
     """Read the namespace of a name; refuse a pattern beside one name, which matches nothing."""
     namespace = table.text("namespace")
-    if namespace is not None and "*" in namespace and not is_glob(name):
+    if namespace is not None and is_glob(_IPV6.sub("", namespace)) and not is_glob(name):
         raise DeclarationError(
             f"{table.place}: `namespace` {namespace!r} is a pattern, and the name beside it is not",
             hint="Name one namespace, or write the name as a pattern as well.",

@@ -26,12 +26,12 @@ class Slips(Generic[T]):
         lengths = {len(one) + more for one in wanted for more in (-1, 0, 1)}
         for value in values if lengths else ():
             if len(name(value)) in lengths:
-                for text in _shortened(name(value)):
+                for text in shortened(name(value)):
                     self._found.setdefault(text, []).append(value)
 
     def near(self, name: str) -> set[T]:
         """Return the values whose names differ by at most one slip."""
-        found = {value for text in _shortened(name) for value in self._found.get(text, ())}
+        found = {value for text in shortened(name) for value in self._found.get(text, ())}
         return {value for value in found if is_one_slip(self._name(value), name)}
 
 
@@ -55,7 +55,7 @@ def is_one_slip(one: str, other: str) -> bool:
     return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
 
 
-def _shortened(name: str) -> set[str]:
+def shortened(name: str) -> set[str]:
     """Return the name and all variants without one letter: similar names share one."""
     text = name.casefold()
     return {text, *(text[:at] + text[at + 1 :] for at in range(len(text)))}

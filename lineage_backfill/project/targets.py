@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from lineage_backfill.errors import ConfigError
+from lineage_backfill.project.likeness import Likeness, likeness
 from lineage_backfill.project.slips import Slips, is_slip
 from lineage_backfill.project.table import near_misses
 
@@ -109,17 +110,28 @@ def _listed(below: Any, above: list[Any], place: str, keys: tuple[str, ...]) -> 
             added.append(over)
     for key in keys:
         known = [name for one in below if isinstance(name := one.get(key), str)]
-        _refuse_slips((one.get(key) for one in added), known, lambda one: f'{place} "{one}"')
+        added_names = (one.get(key) for one in added)
+        _refuse_slips(added_names, known, lambda one: f'{place} "{one}"', _is_misspelt)
     return [*added, *found]  # of patterns the first one counts
 
 
-def _refuse_slips(names: Iterable[Any], known: Sequence[str], place: Callable[[str], str]) -> None:
+def _is_misspelt(name: str, other: str) -> bool:
+    """Whether a table's name is probably another one: `wim`, `win`, but not `a`, `b`."""
+    return is_slip(name, other) or likeness(name, other) >= Likeness.DOUBTFUL
+
+
+def _refuse_slips(
+    names: Iterable[Any],
+    known: Sequence[str],
+    place: Callable[[str], str],
+    is_misspelt: Callable[[str, str], bool] = is_slip,
+) -> None:
     """Refuse misspelt names: what they are to override would stay as it is."""
     there = set(known)
     added = [name for name in names if isinstance(name, str) and name not in there]
     slips = Slips(known, added, str)
     for name in added:
-        near = {other for other in slips.near(name) if is_slip(name, other)}
+        near = {other for other in slips.near(name) if is_misspelt(name, other)}
         if near:
             meant = min(near, key=known.index)
             raise ConfigError(

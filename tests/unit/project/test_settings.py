@@ -275,6 +275,9 @@ def test_a_wrong_file_is_refused_with_its_place_and_the_next_step(
         ("[[dataset]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
         ("[[dataset]]\npattern='a_{d:%Y%m%d}'\nnamespace='n*'", "`namespace` .* is a pattern"),
         ("[[job]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
+        ("[[job]]\nname='a'\nnamespace='n?'", "`namespace` .* is a pattern"),
+        ("[[job]]\nname='a'\nnamespace='[n]'", "`namespace` .* is a pattern"),
+        ("[[dataset]]\nname='a'\nnamespace='db://[::1]:[56]'", "`namespace` .* is a pattern"),
         ("[[job]]\nname='a'\n[[job.reads]]\ndataset='b'\nnamespace='*'", "is a pattern"),
         ("[[job]]\nname='a'\n[[job.writes]]\ndataset='b'\nnamespace='*'", "is a pattern"),
         ("[[job]]\nname='j'\nengine='clutser'\n[engines.cluster]", "engine `clutser`"),
@@ -465,3 +468,9 @@ def test_a_job_with_an_entrypoint_runs_locally_where_no_other_engine_is_declared
     file.write_text(declared + jobs)
     project = load_project(file=file, environ={}, user_file=tmp_path / "none")
     assert [job.engine for job in project.declarations.jobs] == [engine, None]
+
+
+@pytest.mark.parametrize("space", ["db://[::1]:5432", "db://[fe80::1%eth0]", "db://[2001:DB8::7]"])
+def test_a_namespace_may_have_the_brackets_of_an_address(tmp_path: Path, space: str) -> None:
+    (found,) = load(tmp_path, f"[[job]]\nname='a'\nnamespace='{space}'").declarations.jobs
+    assert found.namespace == space

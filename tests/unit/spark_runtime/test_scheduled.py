@@ -749,3 +749,41 @@ def test_a_glob_that_names_no_edge_of_the_job_is_told(
     run_spec(job, project, StartRequest(keys=["2024-06-10"]), NOW)
     used = "default:names" if word == "reads" else "default:days"
     assert f"job default:load {word} no 'day_*' as declared, but {used}" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("table", "warned"),
+    [
+        (
+            'name = "wim"\n[[job.reads]]\ndataset = "names"\nmapping = "window"\nbefore = 6',
+            "`reads`",
+        ),
+        ('name = "Win"\n[[job.writes]]\ndataset = "days"\nlookback = 2', "`writes`"),
+        ('name = "Win"\nidempotent = false', "`idempotent`"),
+        ('name = "wim*"\n[[job.reads]]\ndataset = "nam?s"', "`reads`"),
+        # Another job, or nothing is lost.
+        ('name = "wim"\n[[job.reads]]\ndataset = "orders"', ""),
+        ('name = "wim"\nprotected = true', ""),
+        ('name = "Win"\npriority = 2', ""),
+        ('name = "win2"\nprotected = true', ""),
+        ('name = "win"\nprotected = true\n[[job]]\nname = "Win"\nprotected = true', ""),
+    ],
+)
+def test_a_table_that_is_probably_meant_for_the_job_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, warned: str
+) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text(f"[[job]]\n{table}\n", encoding="utf-8")
+    project = load_project(tmp_path)
+    job = declare(project, "win", reads=[Read(NAMES)], writes=[Write(DAYS)])
+    run_spec(job, project, StartRequest(keys=["2024-06-10"]), NOW)
+    found = [text for text in said(caplog) if text.endswith("meant for it?")]
+    assert len(found) == bool(warned)
+    assert all(f"which sets {warned}, meant" in text for text in found)
+
+
+def test_without_an_output_a_similar_table_is_named(tmp_path: Path) -> None:
+    text = '[[job]]\nname = "wim"\n[[job.writes]]\ndataset = "days"\n'
+    (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(DeclarationError, match="declares no output") as caught:
+        declare(load_project(tmp_path), "win")
+    assert caught.value.hint.startswith("Is [[job]] 'wim' meant for it? Else declare")
