@@ -171,6 +171,8 @@ def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
     if time is None:
         return ""
     if run is not None and ahead is not None:
+        if run is time and hi + facts.lookback + ahead <= time.last:
+            return ""
         end = run.grid.start(hi + facts.lookback + ahead + 1)
         if end <= time.grid.start(time.last + 1):
             return ""

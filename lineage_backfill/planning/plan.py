@@ -16,6 +16,9 @@ from lineage_backfill.partitions.text import KeySet, in_short
 
 #: A plan with more runs computes them each time its document is written.
 HELD_RUNS = 10_000
+_SORTED = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
+)
 
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
 
@@ -145,9 +148,7 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """`sha256:…` over everything in the plan, computed on first use."""
-        encode = json.JSONEncoder(
-            sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
-        ).encode
+        encode = _SORTED.encode
         digest = hashlib.sha256()
 
         def add(text: str) -> None:

@@ -28,7 +28,7 @@ from lineage_backfill.project.likeness import (
     is_same,
     lost,
 )
-from lineage_backfill.project.matching import heading, is_glob, matches, names
+from lineage_backfill.project.matching import heading, is_glob, matches, matches_any, names
 
 D = TypeVar("D", bound=DatasetDeclaration | JobDeclaration)
 Ref = TypeVar("Ref", bound=DatasetRef | JobRef)
@@ -233,9 +233,7 @@ class _Tables(Generic[D, Ref]):
         return found + [
             one
             for one in self._globs
-            if not any(
-                matches(one.name, one.namespace, ref, self.home) for ref in chain(*known, named)
-            )
+            if not matches_any(one.name, one.namespace, chain(*known, named), self.home)
         ]
 
     def meant(self, table: D, unmatched: int) -> dict[Ref, Likeness]:

@@ -40,7 +40,7 @@ class Folder:
         self.path = path
         for name in FOLDERS:
             (path / name).mkdir(parents=True)
-        given = {"key": "k", "secret": "s", "orphan_seconds": 0.2, "max_runs": 9, **terms}
+        given = {"key": "k", "secret": "s", "orphan_seconds": 0.5, "max_runs": 9, **terms}
         (path / "application.json").write_text(json.dumps(given))
 
     def ask(self, name: str, secret: str = "s") -> None:
