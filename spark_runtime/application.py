@@ -78,7 +78,7 @@ class Channel:
 
     @property
     def orphan_seconds(self) -> float:
-        """How long it goes on without a tool, and tries to reply to one."""
+        """How long it continues without a tool, and tries to reply to one."""
         return float(self._terms["orphan_seconds"])
 
     @property

@@ -45,6 +45,7 @@ class OfThreads(Generic[T]):
             return [one for thread, one in self._held if not thread.is_alive()]
 
     def newest(self) -> list[T]:
-        """Return the newest thing of each thread."""
+        """Return the newest thing of each live thread, or else of each thread that has ended."""
         with self._lock:
-            return list(dict(self._held).values())
+            live = {thread: one for thread, one in self._held if thread.is_alive()}
+            return list((live or dict(self._held)).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache, partial, wraps
@@ -104,16 +104,9 @@ class SourceOptions(LineageOptions):
         _source(help="Target of the project file: its table target.NAME.", metavar="NAME"),
     ] = None
 
-    def open(self, *, as_of: datetime | None = None, ignore: Sequence[str] = ()) -> Workspace:
-        """Return the workspace of the project that these options name.
-
-        Runs to `ignore` are left out of its lineage, as those that the project file names.
-        """
-        project = self.load()
-        if ignore:
-            runs = tuple(dict.fromkeys((*project.lineage.ignore_runs, *ignore)))
-            project = replace(project, lineage=replace(project.lineage, ignore_runs=runs))
-        return Workspace(project, as_of=as_of)
+    def open(self, *, as_of: datetime | None = None) -> Workspace:
+        """Return the workspace of the project that these options name."""
+        return Workspace(self.load(), as_of=as_of)
 
     def load(self) -> Project:
         """Return the project that these options name."""

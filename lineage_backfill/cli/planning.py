@@ -76,7 +76,9 @@ def _request(
 ) -> tuple[Planning, Request]:
     now = read_instant(options.now)
     loaded = load_request(datasets, options)
-    workspace = source.open(as_of=now, ignore=loaded.ignored_runs if loaded else ())
+    workspace = source.open(as_of=now)
+    if loaded is not None:
+        _refuse_other_lineage(loaded, workspace)
     _warn(workspace.snapshot)
     planning = Planning(workspace)
     request = read_request(datasets, options, workspace.resolver, loaded)
@@ -86,6 +88,19 @@ def _request(
     if options.only is not Only.ALL:
         request = _only(planning, request, options.only)
     return planning, request
+
+
+def _refuse_other_lineage(loaded: Request, workspace: Workspace) -> None:
+    """Raise UsageError if a request file leaves out runs that the project file does not.
+
+    Whatever runs or resumes the plan later reads the lineage by the project file.
+    """
+    others = set(loaded.ignored_runs) - set(workspace.project.lineage.ignore_runs)
+    if others:
+        raise UsageError(
+            f"the request ignores runs that the project file does not: {', '.join(sorted(others))}",
+            hint="Name them in `ignore_runs` of [lineage], so that each command leaves them out.",
+        )
 
 
 def _only(planning: Planning, request: Request, which: Only) -> Request:

@@ -188,7 +188,7 @@ class LiveProgress(PlainProgress):
         self._bars.update(self._whole, left=self._goes_on())
 
     def _first_starting(self) -> None:
-        """Print no line: the bar tells of it."""
+        """Print no line, as the bar shows it."""
 
     def backfill_extended(self, plan: Plan) -> None:
         super().backfill_extended(plan)

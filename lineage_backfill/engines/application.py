@@ -89,6 +89,7 @@ class Ownership:
 
     def __init__(self, folder: Path) -> None:
         self._lock = LifeSign(folder / "owner").give()
+        self._last = (_read(folder / "beat") or {}).get("owner")  # the owner before, if any
         self._over = threading.Event()
         self._folder, self._name = folder, uuid.uuid4().hex
         self._pause = _pause(folder)
@@ -100,7 +101,7 @@ class Ownership:
         for _ in range(_WATCHES if self._pause is not None else 0):
             time.sleep((self._pause or 0) * _WATCHED / _WATCHES)
             beat = _signed(self._folder, "beat") or {}
-            if beat.get("owner", self._name) != self._name:
+            if beat.get("owner", self._name) not in (self._name, self._last):
                 return False
         return True
 

@@ -111,7 +111,8 @@ def unmatched(
         found = _judged(job, jobs, snapshot, jobs.meant(job, len(undeclared)))
         if not found and job.reads and not is_glob(job.name):
             others = {ref: None for edge in job.writes for ref in writers.get(edge.dataset, ())}
-            found = dict.fromkeys(_with_equal_edges(job, jobs, snapshot, others), True)
+            # Not refused: it may as well be a job that was renamed and has not run yet.
+            found = dict.fromkeys(_with_equal_edges(job, jobs, snapshot, others), False)
         refs = tuple(sorted(found))
         if refs or is_glob(job.name):
             refused = any(found.values())

@@ -275,10 +275,11 @@ def is_same(declared: JobDeclaration, name: str, like: Likeness, fits: Fit) -> b
     """Whether a table that sets what a run must not lose is almost certainly that of a job."""
     if not lost(declared) or fits is Fit.OTHER:
         return False
+    siblings = are_siblings(declared.name, name)
     return (
-        like is Likeness.SURE
+        (like is Likeness.SURE and (_equal(declared.name, name) or not siblings))
         or (like is Likeness.DOUBTFUL and fits >= Fit.WITHIN)
-        or (like is Likeness.ALIKE and fits is Fit.EQUAL and not are_siblings(declared.name, name))
+        or (like is Likeness.ALIKE and fits is Fit.EQUAL and not siblings)
     )
 
 

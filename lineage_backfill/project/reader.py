@@ -144,7 +144,11 @@ def read_dataset(table: Table, base: Path) -> DatasetDeclaration:
 def _namespace(table: Table, name: str) -> str | None:
     """Read the namespace of a name; refuse a pattern beside one name, which matches nothing."""
     namespace = table.text("namespace")
-    if namespace is not None and is_glob(_IPV6.sub("", namespace)) and not is_glob(name):
+    if namespace is None:
+        return None
+    # An address may have a query, and the brackets of IPv6.
+    literal = namespace.replace("?", "") if "://" in namespace else namespace
+    if is_glob(_IPV6.sub("", literal)) and not is_glob(name):
         raise DeclarationError(
             f"{table.place}: `namespace` {namespace!r} is a pattern, and the name beside it is not",
             hint="Name one namespace, or write the name as a pattern as well.",

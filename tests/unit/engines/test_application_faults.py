@@ -185,6 +185,27 @@ def test_an_application_whose_tool_on_another_machine_lives_is_not_taken_over(
 
 
 @pytest.mark.usefixtures("unseen")
+def test_an_application_is_taken_over_though_the_next_heartbeat_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far_folder(tmp_path)
+    with closing(Ownership(tmp_path)):
+        while not (tmp_path / "beat").exists():
+            time.sleep(0.01)
+    late = time.monotonic() + 1.2
+    failing(
+        monkeypatch,
+        tool,
+        "_write",
+        errno.EIO,
+        lambda path: path.name == "beat" and time.monotonic() < late,
+    )
+    taken = Application.idle(tmp_path, "k", Far())
+    assert taken is not None
+    taken.let_go()
+
+
+@pytest.mark.usefixtures("unseen")
 def test_of_two_tools_that_take_an_application_over_at_once_at_most_one_has_it(
     tmp_path: Path,
 ) -> None:

@@ -244,7 +244,6 @@ def test_a_job_whose_table_is_misspelt_is_not_run_without_it(name: str, guard: s
         ("win", f'namespace = "m"\n{WINDOW}'),
         ("win", f'namespace = "W"\n{GUARDS["protected"]}'),
         ("wi*", f'namespace = "W"\n{GUARDS["protected"]}'),
-        ("trailing", EDGES_OF_WIN),  # its edges prove which job it is
     ],
 )
 def test_a_short_name_is_refused_if_the_edges_are_those_of_the_job(name: str, more: str) -> None:
@@ -263,6 +262,7 @@ def test_a_short_name_is_refused_if_the_edges_are_those_of_the_job(name: str, mo
         ("roll*", f'namespace = "prod"\n{GUARDS["protected"]}', "w:rolling_week"),
         ("rolllling_week", GUARDS["protected"], "w:rolling_week"),
         ("rollingsweek", GUARDS["protected"], "w:rolling_week"),
+        ("trailing", EDGES_OF_WIN, "w:win"),  # or the job was renamed, and has not run yet
         # Nothing is lost that a run must not lose.
         ("rolling_wek", "priority = 2\n", "w:rolling_week"),
         ("roling_*", "priority = 2\n", "w:rolling_week"),

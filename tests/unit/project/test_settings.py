@@ -293,6 +293,13 @@ def test_contradictions_are_declaration_errors(tmp_path: Path, text: str, messag
         load(tmp_path, text)
 
 
+@pytest.mark.parametrize("namespace", ["jdbc:mysql://h/db?ssl=true", "db://[::1]:5432", "[::1]"])
+def test_an_address_beside_one_name_is_no_pattern(tmp_path: Path, namespace: str) -> None:
+    text = f"[[job]]\nname='a'\nnamespace='{namespace}'"
+    (job,) = load(tmp_path, text).declarations.jobs
+    assert job.namespace == namespace
+
+
 FROM_BOTH = {"OPENLINEAGE_URL": "http://sent:5000/", "MARQUEZ_URL": "http://marquez:5000"}
 
 
