@@ -63,6 +63,7 @@ class PoolEngine(Engine):
         self._idle_seconds = idle_seconds
         self._threads = ThreadPoolExecutor(slots * at_once, thread_name_prefix="spark-worker")
         self._mutex = threading.Lock()
+        self._taking_over = threading.Lock()  # takes seconds
         self._seating = Seating(slots, at_once)
         self._starting: dict[Table, tuple[int, float]] = {}  # number and begin
         self._started: list[Start] = []  # that are over, since the last report
@@ -154,7 +155,7 @@ class PoolEngine(Engine):
         if not works:
             reconcile(files)
             return handle
-        with self._mutex:  # one worker may do several attempts
+        with self._taking_over:  # one worker may do several attempts
             worker = self.taken_over(claim)
             table = None if worker is None else self._seating.seat(worker)
         self._inherited[handle] = claim
