@@ -26,7 +26,7 @@ from lineage_backfill.files import private, private_folder, whole_file
 
 _FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
 _SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two checks for an answer
-_LOOKS = 3  # tries at a lock before it counts as held
+_LOOKS = 10  # tries at a lock before it counts as held
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
 _BEAT = 2.0  # seconds between two changes of the tool's heartbeat file
