@@ -67,7 +67,7 @@ class Pool(PoolEngine):
         return self.made[number]
 
     def after(self, worker: Slow, *, fails: bool = False) -> list[Start]:
-        """Let a start end, and return what is told once it has."""
+        """Let a start end, and return what is reported after it."""
         worker.fails = fails
         worker.goes_on.set()
         told: list[Start] = []
