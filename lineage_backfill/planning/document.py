@@ -29,8 +29,7 @@ def plan_members(plan: Plan) -> Iterator[tuple[str, Any]]:
     """Yield the members of a plan's document, with iterators for jobs and runs."""
     yield "schema_version", SCHEMA_VERSION
     yield "kind", "plan"
-    yield "id", plan.id
-    yield from plan.members()
+    yield from plan.with_id()
 
 
 class RunReader:

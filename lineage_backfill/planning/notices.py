@@ -181,14 +181,14 @@ def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
     if needed.hi <= time.last:
         return ""
     ends = time.begun == time.complete  # no key will come after the declared end
-    needed = needed.clip(time.first, time.begun if ends else needed.hi)
-    due = needed.clip(None, time.last)
-    if not needed or due == needed:
+    after = time.last + 1 if time.first is None else max(time.first, time.last + 1)
+    late = needed.clip(after, time.begun if ends else needed.hi)
+    if not late:
         return ""
-    late = needed - due
+    due = needed.clip(time.first, time.last)
     label = time.grid.label
     keys = label(late.lo) if len(late) == 1 else f"{label(late.lo)}..{label(late.hi)}"
-    text = f"{_label(facts, hi)} reads {len(due)} of {len(needed)} keys of {{}}:"
+    text = f"{_label(facts, hi)} reads {len(due)} of {len(due) + len(late)} keys of {{}}:"
     text += f" {keys} not in its calendar yet"
     if late.lo <= time.begun:
         text += "; rows already there are read"

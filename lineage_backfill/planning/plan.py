@@ -11,11 +11,15 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet, in_short
 
 #: A plan with more runs computes them each time its document is written.
 HELD_RUNS = 10_000
+#: The documents of a plan with more jobs and runs are made again to be written, after its hash.
+_HELD_DOCUMENTS = 1_000
 _SORTED = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
 )
@@ -23,8 +27,7 @@ _SORTED = json.JSONEncoder(
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetPartitions:
+class DatasetPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one dataset; `keys` is None if a run reads the whole dataset."""
 
     dataset: DatasetRef
@@ -148,25 +151,7 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """`sha256:…` over everything in the plan, computed on first use."""
-        encode = _SORTED.encode
-        digest = hashlib.sha256()
-
-        def add(text: str) -> None:
-            digest.update(text.encode("utf-8", "surrogatepass"))
-
-        for place, (name, value) in enumerate(sorted(self.members(), key=itemgetter(0))):
-            add(("," if place else "{") + f'"{name}":')
-            if isinstance(value, Iterator):
-                add("[")
-                begin = ""
-                while some := list(islice(value, 64)):
-                    add(begin + encode(some)[1:-1])
-                    begin = ","
-                add("]")
-            else:
-                add(encode(value))
-        add("}")
-        return "sha256:" + digest.hexdigest()
+        return _hash(self.members())
 
     @property
     def title(self) -> str:
@@ -198,11 +183,52 @@ class Plan:
             yield "limits", dict(self.limits)
         yield "warnings", list(self.warnings)
 
+    def with_id(self) -> Iterator[tuple[str, Any]]:
+        """Yield the members of the plan's document, its id first."""
+        members: Iterable[tuple[str, Any]] = self.members()
+        if "id" not in self.__dict__ and self._is_small:
+            # Made once: the hash takes all of them before the first can be written.
+            members = [(name, _held(value)) for name, value in members]
+            self.__dict__["id"] = _hash(members)
+        yield "id", self.id
+        yield from members
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self.jobs) + self.totals.get("runs", 0) <= _HELD_DOCUMENTS
+
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def _held(value: Any) -> Any:
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _hash(members: Iterable[tuple[str, Any]]) -> str:
+    """Return the hash of a document, of which it holds a part at a time."""
+    encode = _SORTED.encode
+    digest = hashlib.sha256()
+
+    def add(text: str) -> None:
+        digest.update(text.encode("utf-8", "surrogatepass"))
+
+    for place, (name, value) in enumerate(sorted(members, key=itemgetter(0))):
+        add(("," if place else "{") + f'"{name}":')
+        if isinstance(value, Iterator):
+            add("[")
+            begin = ""
+            while some := list(islice(value, 64)):
+                add(begin + encode(some)[1:-1])
+                begin = ","
+            add("]")
+        else:
+            add(encode(value))
+    add("}")
+    return "sha256:" + digest.hexdigest()
 
 
 def changed_in_short(plan: Mapping[str, Any]) -> str:

@@ -54,9 +54,12 @@ class Resolver(DeclarationResolver):
         self.snapshot = snapshot
         self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
         self._told = _SentLineage(snapshot, self.edges)
-        bare = DeclarationResolver(
-            declarations, names, self._told, now=now, runtime_keys=lambda _: ()
-        )
+
+        def bare() -> DeclarationResolver:
+            return DeclarationResolver(
+                declarations, names, self._told, now=now, runtime_keys=lambda _: ()
+            )
+
         super().__init__(
             declarations,
             names,

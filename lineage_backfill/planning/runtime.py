@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from lineage_backfill.errors import UsageError
@@ -27,13 +28,13 @@ class RuntimeKeys:
 
     def __init__(
         self,
-        resolver: DeclarationResolver,
+        resolver: Callable[[], DeclarationResolver],
         snapshot: LineageSnapshot,
         edges: Edges,
         request: Request,
     ) -> None:
-        """`resolver` tells which dimensions have runtime keys; it knows none of these."""
-        self._resolver = resolver
+        """`resolver` makes one that tells which dimensions have runtime keys, without these."""
+        self._make_resolver = resolver
         self._snapshot = snapshot
         self._edges = edges
         self._request = request
@@ -41,6 +42,10 @@ class RuntimeKeys:
     def __call__(self, name: str) -> set[str]:
         """Return the known keys of one dimension."""
         return self._known.get(name, set())
+
+    @cached_property
+    def _resolver(self) -> DeclarationResolver:
+        return self._make_resolver()
 
     @cached_property
     def _known(self) -> KnownKeys:

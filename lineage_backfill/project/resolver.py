@@ -42,19 +42,21 @@ _DEFAULT_POLICY: Final = WritePolicy()
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
-# Facts are compared by identity: each exists once, and they are keys of the planner's tables.
+# Facts are compared by identity: each exists once, and they are keys of the planner's tables. Their
+# members are final for the type checker only: objects that refuse to be changed take several times
+# as long to make, and a plan makes tens of thousands.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DatasetFacts:
     """The facts of one dataset for the planner; `calendar` None if unknown."""
 
-    ref: DatasetRef
-    calendar: Calendar | None
-    origin: Origin | None
-    declaration: DatasetDeclaration | None
-    number: int  # within one resolver, from 0
-    home: str | None  # the namespace of bare names in the project file
+    ref: Final[DatasetRef]
+    calendar: Final[Calendar | None]
+    origin: Final[Origin | None]
+    declaration: Final[DatasetDeclaration | None]
+    number: Final[int]  # within one resolver, from 0
+    home: Final[str | None]  # the namespace of bare names in the project file
 
     @property
     def unknown(self) -> tuple[str, str]:
@@ -79,17 +81,17 @@ class DatasetFacts:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Input:
     """One input of a job for the planner; `mapping` None if a side is unknown."""
 
-    data: DatasetFacts
-    mapping: EdgeMapping | None
-    own: bool = False  # the job's own output: self-dependence
-    reference: bool = False  # a `none` mapping: never makes stale, orders nothing
-    declared: bool = False  # added by the project file, not found in the lineage
-    read: ReadDeclaration | None = None  # the declaration of the edge
-    undeclared: bool = False  # self-dependence without a declared mapping
+    data: Final[DatasetFacts]
+    mapping: Final[EdgeMapping | None]
+    own: Final[bool] = False  # the job's own output: self-dependence
+    reference: Final[bool] = False  # a `none` mapping: never makes stale, orders nothing
+    declared: Final[bool] = False  # added by the project file, not found in the lineage
+    read: Final[ReadDeclaration | None] = None  # the declaration of the edge
+    undeclared: Final[bool] = False  # self-dependence without a declared mapping
 
     @property
     def dataset(self) -> DatasetRef:
@@ -124,14 +126,14 @@ class Input:
         return "guard" if self.read is None else self.read.on_missing
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Output:
     """One output of a job; `mapping` relates the job's run keys to its partitions."""
 
-    data: DatasetFacts
-    mapping: EdgeMapping | None
-    policy: WritePolicy
-    declared: bool = False
+    data: Final[DatasetFacts]
+    mapping: Final[EdgeMapping | None]
+    policy: Final[WritePolicy]
+    declared: Final[bool] = False
 
     @property
     def dataset(self) -> DatasetRef:
@@ -159,7 +161,7 @@ _Read = tuple[DatasetFacts, ReadDeclaration | None]
 _Write = tuple[DatasetFacts, WriteDeclaration | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class JobFacts:
     """The facts of one job for the planner; `problem` says why it cannot be planned.
 
@@ -167,28 +169,32 @@ class JobFacts:
     exactly those that read dirty partitions.
     """
 
-    ref: JobRef
-    place: int  # among all jobs, by name
-    calendar: Calendar | None
-    origin: Origin | None
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
-    references: frozenset[DatasetRef]  # inputs with a `none` mapping
-    live: tuple[Input, ...]  # the other inputs
-    sources: tuple[int, ...]  # the numbers of their datasets
-    own: tuple[EdgeMapping, ...]  # how it reads its own outputs
-    unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
-    endless: bool  # whether an input or its reader would have to be listed without a first key
-    lacking: tuple[Input, ...]  # inputs whose labels may not all have one of its own
-    lookback: int
-    batch: BatchPolicy | None  # from the project file or its facet
-    declaration: JobDeclaration | None
-    problem: str | None
-    hint: str
-    guessed: bool  # how it reads is unreadable, or declared of its own output as cannot be
-    guarded: bool  # runs only if a guard rail is overridden
-    is_plain: bool
-    kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
+    ref: Final[JobRef]
+    place: Final[int]  # among all jobs, by name
+    calendar: Final[Calendar | None]
+    origin: Final[Origin | None]
+    inputs: Final[tuple[Input, ...]]
+    outputs: Final[tuple[Output, ...]]
+    references: Final[frozenset[DatasetRef]]  # inputs with a `none` mapping
+    live: Final[tuple[Input, ...]]  # the other inputs
+    sources: Final[tuple[int, ...]]  # the numbers of their datasets
+    own: Final[tuple[EdgeMapping, ...]]  # how it reads its own outputs
+    unknown: Final[tuple[Input, ...]]  # live inputs of unknown partitioning, to it at least
+    endless: Final[
+        bool
+    ]  # whether an input or its reader would have to be listed without a first key
+    lacking: Final[tuple[Input, ...]]  # inputs whose labels may not all have one of its own
+    lookback: Final[int]
+    batch: Final[BatchPolicy | None]  # from the project file or its facet
+    declaration: Final[JobDeclaration | None]
+    problem: Final[str | None]
+    hint: Final[str]
+    guessed: Final[bool]  # how it reads is unreadable, or declared of its own output as cannot be
+    guarded: Final[bool]  # runs only if a guard rail is overridden
+    is_plain: Final[bool]
+    kind: Final[
+        int
+    ]  # equal for jobs of one declaration and calendar whose edges have the same mappings
 
 
 class Lineage(Protocol):

@@ -501,7 +501,7 @@ def _narrowed(
         reading = calendar.with_later(keys, _lookback(facts, edge))
         upstream = edge.mapping.upstream
         wanted = edge.mapping.required_unclipped(reading) & parse(upstream, part.keys)
-        reads.append(replace(part, keys=render(upstream, wanted)))
+        reads.append(DatasetPartitions(dataset=part.dataset, keys=render(upstream, wanted)))
     writes = [
         DatasetPartitions(
             dataset=output.dataset,
