@@ -88,7 +88,8 @@ def run_context(
     errors for keys and declarations.
 
     A second call returns the same run while that is active. With other arguments, or after an
-    uncaught exception (in a notebook cell), it ends that run and begins another.
+    uncaught exception (in a notebook cell), it ends that run and begins another. A script that is
+    run as a job has one run only: after its end this raises EntrypointError.
 
     A run belongs to the thread that began it. Other threads find it if it is the only one of the
     process that is active; otherwise this raises EntrypointError, and so do `read` and
@@ -102,9 +103,16 @@ def run_context(
         arguments=None if arguments is None else tuple(arguments),
         config=config,
     )
-    active = [one for one in _found() if one.context.result is None and _is_of(one, asked)]
+    found = _found()
+    active = [one for one in found if one.context.result is None and _is_of(one, asked)]
     if active:
         return _only(active).context
+    if any(one.asked is None for one in found):
+        raise EntrypointError(
+            "the run of this script has ended, and the script asks for another",
+            hint="Write all outputs before the end of its `with` block; another job is another "
+            "script.",
+        )
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--spec")
     add_arguments(parser)

@@ -328,6 +328,38 @@ def test_how_a_script_ends_is_how_its_run_ends(
         assert "1 / 0" in "".join(traceback.format_exception(raised.value))
 
 
+@pytest.mark.parametrize("call", ["run_context()", "run_context('days')", "in_thread()"])
+def test_a_script_that_is_a_job_has_one_run_only(bench: Bench, call: str) -> None:
+    one = bench.script(
+        f"""
+import threading
+from meeting import bench
+from spark_runtime import run_context
+
+def in_thread():
+    failed = []
+    def begin():
+        try:
+            run_context("days")
+        except Exception as error:
+            failed.append(error)
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join(30)
+    raise failed[0]
+
+run = run_context("days")
+assert run_context("others") is run
+run._attempt.result = "ended"
+{call}
+"""
+    )
+    with pytest.raises(EntrypointError, match="the run of this script has ended"):
+        one.run(bench.context("A"))
+    again = bench.script("from spark_runtime import run_context\nassert run_context().spec == 'B'")
+    again.run(bench.context("B"))
+
+
 def test_threads_that_begin_runs_do_not_end_those_of_others(
     document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
