@@ -37,14 +37,17 @@ def find_code(project: Path, entrypoint: str) -> Path | None:
 def code_state(project: Path, *, without: Path) -> list[tuple[str, int, int]]:
     """Return the Python files of a project, with sizes and times of change in nanoseconds.
 
-    Hidden folders, virtual environments and one more folder are left out.
+    Hidden folders, virtual environments, tables and one more folder are left out.
     """
     found = []
     for folder, names, files in os.walk(project):
-        if "pyvenv.cfg" in files or Path(folder) == without:
+        if "pyvenv.cfg" in files or "_delta_log" in names or Path(folder) == without:
             names.clear()
             continue
-        names[:] = [name for name in names if not name.startswith((".", "__pycache__"))]
+        # Partitions of a table are folders like day=2024-06-15.
+        names[:] = [
+            name for name in names if not (name.startswith((".", "__pycache__")) or "=" in name)
+        ]
         for name in files:
             if name.endswith(".py"):
                 with suppress(OSError):  # it was removed meanwhile

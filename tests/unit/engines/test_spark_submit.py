@@ -18,7 +18,7 @@ import pytest
 from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.clusters import Kubernetes, was_killed
-from lineage_backfill.engines.shipping import find_code, pack
+from lineage_backfill.engines.shipping import code_state, find_code, pack
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.engines.yarn import Yarn
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
@@ -224,6 +224,35 @@ def test_a_missing_program_is_named_before_the_first_run(project: Path) -> None:
     with pytest.raises(EnvironmentMissingError, match="spark/bin/spark-submit") as raised:
         engine(project).open()
     assert "spark_home" in raised.value.hint
+
+
+def test_the_state_of_the_code_is_that_of_python_files_outside_tables(tmp_path: Path) -> None:
+    code = (
+        "job.py",
+        "pipeline/__init__.py",
+        "pipeline/deep/er.py",
+        "jobs-2/script.py",
+        "_own/x.py",
+    )
+    others = (
+        "readme.md",
+        ".git/hook.py",
+        "pipeline/__pycache__/job.py",
+        "env/pyvenv.cfg",
+        "env/lib/module.py",
+        "runs/spec.py",
+        "data/table/_delta_log/0.json",
+        "data/table/copied.py",
+        "data/parquet/day=2024-06-15/hour=1/x.py",
+    )
+    for name in (*code, *others):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    found = code_state(tmp_path, without=tmp_path / "runs")
+    assert [(name, size) for name, size, _ in found] == sorted((name, len(name)) for name in code)
+    (tmp_path / "pipeline" / "deep" / "er.py").write_text("changed it")
+    assert code_state(tmp_path, without=tmp_path / "runs") != found
 
 
 def test_an_archive_holds_a_package_and_is_the_same_for_the_same_code(project: Path) -> None:
