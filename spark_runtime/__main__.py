@@ -20,6 +20,7 @@ if not __package__:
 from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.locations import is_remote
+from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.strict_json import read_parameters
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.application import serve_folder
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*find_jars(), sep="\n")
             return 0
         if options.command == "reconcile":
-            reconcile(load_spec(options.spec), Tables(), options.since)
+            reconcile(load_spec(options.spec), Tables(), _since(options))
             return 0
         project = str(Path(options.project).resolve())
         # A warm application uses the code it was sent, even if the project's changes.
@@ -80,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"\n  {error.hint}" if error.hint else ""
         print(f"{type(error).__name__}: {error.message}{hint}", file=sys.stderr)
         return 1
+
+
+def _since(options: argparse.Namespace) -> datetime | None:
+    return None if options.since is None else read_instant(options.since)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -109,7 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     dead.add_argument("--spec", required=True, help="the run spec, a JSON file")
     dead.add_argument(
         "--since",
-        type=datetime.fromisoformat,
         metavar="INSTANT",
         help="also a scheduled run of the same partitions that began no earlier",
     )
@@ -127,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     place.add_argument("--table", help="its name in the catalog; needs Spark")
     start = told.add_mutually_exclusive_group(required=True)
     start.add_argument("--after", type=int, metavar="VERSION", help="after this version")
-    start.add_argument("--since", type=datetime.fromisoformat, help="since this instant")
+    start.add_argument("--since", metavar="INSTANT", help="since this instant")
     again = commands.add_parser(
         "replay", help="send the lineage events that have not been sent yet"
     )
@@ -229,7 +233,7 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     """Print the changes, or the error, as one JSON document on stdout."""
     try:
         log = _open(options.location, options.table, conf)
-        found = changes(log, after=options.after, since=options.since)
+        found = changes(log, after=options.after, since=_since(options))
     except BackfillError as error:
         print(json.dumps(_wrong(error)))
         return 1

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from lineage_backfill.errors import SpecError
+from lineage_backfill.runspec.instants import read_instant
 from spark_runtime.dagrun import read_dag_run
-from spark_runtime.instants import read_instant
 from spark_runtime.scheduled import StartRequest
 
 _NOT_GIVEN = ("", "None")

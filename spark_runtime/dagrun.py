@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lineage_backfill.errors import SpecError
+from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import JobSpec, RunSpec
-from spark_runtime.instants import read_instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

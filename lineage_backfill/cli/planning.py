@@ -11,7 +11,7 @@ from typing import Any
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
 from lineage_backfill.cli.requests import NameLookup, asks_logs, load_request, read_request
-from lineage_backfill.cli.values import read_instant, read_moment
+from lineage_backfill.cli.values import read_moment, read_now
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.document import RunReader, plan_from_dict
@@ -74,7 +74,7 @@ def dry_run(
 def _request(
     datasets: Sequence[str], options: RequestOptions, source: SourceOptions
 ) -> tuple[Planning, Request]:
-    now = read_instant(options.now)
+    now = read_now(options.now)
     loaded = load_request(datasets, options)
     workspace = source.open(as_of=now)
     if loaded is not None:

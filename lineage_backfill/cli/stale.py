@@ -26,7 +26,7 @@ from lineage_backfill.cli.options import (
 from lineage_backfill.cli.planning import PlannedRequest
 from lineage_backfill.cli.render import apart, table
 from lineage_backfill.cli.requests import limits_of
-from lineage_backfill.cli.values import read_instant, read_moment
+from lineage_backfill.cli.values import read_moment, read_now
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.document import plan_members
@@ -109,7 +109,7 @@ def catchup(
 def _find(
     options: PlanOptions, source: SourceOptions, since: str | None, limit: int | None = None
 ) -> _Stale:
-    now = read_instant(options.now)
+    now = read_now(options.now)
     workspace = source.open(as_of=now)
     planning = Planning(workspace)
     jobs, silent = planning.find_stale(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lineage_backfill.cli import terminal
@@ -11,6 +11,7 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import read_length
 from lineage_backfill.redaction import remember, secrets_of
 from lineage_backfill.runspec import strict_json
+from lineage_backfill.runspec.instants import read_instant, read_time
 
 _DURATION = "Write it as 90s, 30m, 2h or 90d, and at most 36500d."
 
@@ -28,7 +29,7 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
         return now + sign * length
     example = now + sign * timedelta(days=7)
     hint = f"Write it as {example:%F}, {example:%FT%TZ}, or as a length: 7d or 12h."
-    found = _read(text, hint)
+    found = read_time(text, hint)
     return _local(text, found) if found.tzinfo is None else found.astimezone(UTC)
 
 
@@ -52,24 +53,9 @@ def _local(text: str, naive: datetime) -> datetime:
     return instants[0]
 
 
-def _read(text: str, hint: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not a time", hint=hint) from error
-    if not MINYEAR < found.year < MAXYEAR:  # another zone may have another year
-        raise UsageError(f"the year of {text!r} is out of range", hint=hint)
-    return found
-
-
-def read_instant(text: str | None) -> datetime:
-    """Return the time in UTC, by default the current time; raises UsageError."""
-    if text is None:
-        return datetime.now(UTC)
-    instant = _read(text, "Write it as 2024-04-01T00:00:00Z.")
-    if instant.tzinfo is None:
-        raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it as {instant:%FT%TZ}.")
-    return instant.astimezone(UTC)
+def read_now(text: str | None) -> datetime:
+    """Return the instant that stands for now, in UTC; the clock's for None; raises UsageError."""
+    return datetime.now(UTC) if text is None else read_instant(text)
 
 
 def read_duration(text: str | None) -> timedelta | None:

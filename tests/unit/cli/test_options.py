@@ -19,7 +19,7 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.requests import NameLookup, load_request, read_request
-from lineage_backfill.cli.values import read_duration, read_instant, read_parameters
+from lineage_backfill.cli.values import read_duration, read_now, read_parameters
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -240,11 +240,11 @@ def test_keys_of_a_job_from_a_file(tmp_path: Path) -> None:
 
 
 def test_instants_have_an_offset() -> None:
-    assert read_instant("2024-04-01T02:00:00+02:00") == datetime(2024, 4, 1, tzinfo=UTC)
-    assert read_instant(None).tzinfo is UTC
+    assert read_now("2024-04-01T02:00:00+02:00") == datetime(2024, 4, 1, tzinfo=UTC)
+    assert read_now(None).tzinfo is UTC
     for text in ("2024-04-01T00:00:00", "tomorrow"):
         with pytest.raises(UsageError):
-            read_instant(text)
+            read_now(text)
 
 
 def test_durations() -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.values import read_duration, read_instant, read_moment
+from lineage_backfill.cli.values import read_duration, read_moment, read_now
 from lineage_backfill.errors import UsageError
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -56,7 +56,7 @@ def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
     for sign in (-1, 1):
         with pytest.raises(UsageError, match=r"is not a time|is out of range"):
             read_moment(text, NOW, sign=sign)
-    for read in (read_instant, read_duration):
+    for read in (read_now, read_duration):
         with pytest.raises(UsageError):
             read(text)
 
@@ -84,5 +84,5 @@ def test_what_is_not_a_time_is_refused_with_an_example(text: str) -> None:
 
 def test_the_time_of_a_plan_has_an_offset() -> None:
     with pytest.raises(UsageError, match="has no UTC offset") as refused:
-        read_instant("2026-11-20")  # the plan is the same everywhere
-    assert refused.value.hint == "Write it as 2026-11-20T00:00:00Z."
+        read_now("2026-11-20")  # the plan is the same everywhere
+    assert refused.value.hint == "Write it like 2026-11-20T00:00Z."

@@ -230,6 +230,16 @@ def test_the_command_prints_one_document(log: Log, capsys: pytest.CaptureFixture
     assert "location" in error["hint"]
 
 
+@pytest.mark.parametrize("text", ["2024-03-01T11:00:00", "2024-03-01", "soon", "9999-12-31T00:00Z"])
+def test_a_time_that_is_not_one_instant_is_refused(
+    log: Log, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["changes", "--location", str(log.root), "--since", text]) == 1
+    shown = capsys.readouterr()
+    assert repr(text) in shown.out + shown.err
+    assert "Write it like" in shown.out + shown.err
+
+
 def test_no_spark_is_started_for_it(log: Log) -> None:
     program = (
         "import sys; from spark_runtime.__main__ import main;"

@@ -159,6 +159,7 @@ def test_a_scheduled_run_may_have_done_what_the_attempt_was_to_do(
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     asked = ["reconcile", "--spec", str(tmp_path / "spec.json")]
     assert main(asked) == 1
+    assert main([*asked, "--since", EARLIER.replace(tzinfo=None).isoformat()]) == 1
     assert main([*asked, "--since", EARLIER.isoformat()]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["token"], result["run_id"]) == ("t-1", "r-1")

@@ -67,7 +67,7 @@ def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (lambda d: d["job"].pop("entrypoint"), "run spec.job: 'entrypoint' is missing"),
         (
             lambda d: d["keys"][0].update(start="soon"),
-            r"run spec.keys\[0\]: 'soon' is not an instant",
+            r"run spec.keys\[0\]: 'soon' is not a time",
         ),
         (lambda d: d["keys"][0].update(start="2024-01-01T00:00"), "has no UTC offset"),
         (output(scope=[]), "outputs: no partition at all"),
