@@ -1,8 +1,8 @@
-"""Caches results of mappings and calendars during one request."""
+"""Caches results of mappings and calendars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Final, TypeVar
 
 from lineage_backfill.partitions.calendar import Calendar
@@ -31,7 +31,7 @@ class Bounded(dict[K, V]):
 
 
 class KeyMemo:
-    """Results of mappings on sets of keys, and their text, for one request.
+    """Results of mappings on sets of keys, and their text.
 
     Equal sets come back as one object, which compares at once.
     """
@@ -61,6 +61,11 @@ class KeyMemo:
         ] = Bounded(lambda asked: tuple([sets[keys] for keys in closure(*asked)]))
         self._texts: Bounded[tuple[Calendar, PartitionSet], KeySet]
         self._texts = Bounded(lambda asked: render(*asked))
+
+    def __len__(self) -> int:
+        """Return how many results it holds."""
+        held: tuple[Sized, ...] = (self._sets, self._unions, self._reach, self._required)
+        return sum(map(len, (*held, self._read, self._closures, self._texts)))
 
     def intern(self, keys: PartitionSet) -> PartitionSet:
         """Return the one object for equal sets."""

@@ -173,7 +173,7 @@ class _Run:
         self._unchosen: set[DatasetFacts] = set()  # unrepaired, but not by choice
         self.read_whole: dict[DatasetFacts, dict[JobFacts, None]] = {}
         self.results: dict[JobFacts, JobResult] = {}
-        self.memo = KeyMemo()
+        self.memo = resolver.memo()
         self._alike: dict[tuple[object, ...], tuple[JobResult, _Made]] = {}
         self.is_plain = not (
             constraints.cuts_any or constraints.pruned or constraints.expired or constraints.exact

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.planning import infer
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.request import Request
@@ -19,6 +20,8 @@ from lineage_backfill.project.declarations import CalendarDeclaration, Declarati
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolver import DeclarationResolver, JobFacts
 
+#: For each job, before results of mappings are found again by the next plan.
+_MOST_RESULTS: Final = 16
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -68,6 +71,7 @@ class Resolver(DeclarationResolver):
             runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked),
             functions=functions,
         )
+        self._memo = KeyMemo()
         #: The other jobs that read an output of a job, except as a reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
 
@@ -80,6 +84,12 @@ class Resolver(DeclarationResolver):
     def unused_edges(self) -> Sequence[str]:
         """What is wrong with edges of patterns of jobs: none of their jobs has them."""
         return tuple(unused_edges(self.edges, self.declarations, self.job_declaration))
+
+    def memo(self) -> KeyMemo:
+        """Return results of mappings, with those of earlier plans unless they are too many."""
+        if len(self._memo) > _MOST_RESULTS * self.known_jobs:
+            self._memo = KeyMemo()
+        return self._memo
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         """Return the run calendar inferred from the history of a job."""

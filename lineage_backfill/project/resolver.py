@@ -284,6 +284,11 @@ class DeclarationResolver:
         """How many datasets were asked for: the numbers of their facts are less."""
         return len(self._datasets)
 
+    @property
+    def known_jobs(self) -> int:
+        """How many jobs were asked for."""
+        return len(self._jobs)
+
     def calendar(self, ref: DatasetRef) -> Calendar | None:
         """Return the calendar of a dataset, None where nothing tells it."""
         return self.dataset(ref).calendar

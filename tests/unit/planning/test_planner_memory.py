@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from lineage_backfill.planning import resolver
 from lineage_backfill.planning.document import plan_to_dict
 from lineage_backfill.planning.planner import Planner
 from tests.unit.planning.world import NOW, declarations, lineage, request
@@ -55,3 +56,21 @@ def test_a_planner_does_not_grow_with_the_requests_that_it_serves() -> None:
     finally:
         tracemalloc.stop()
     assert many < 2 * few
+
+
+def test_a_planner_that_has_served_others_gives_the_plan_of_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot, declared = lineage(EDGES), declarations(TOML, max_runs=20)
+    asked = [
+        request(
+            {name: ",".join(f"{NOW - timedelta(hours=step * one):%Y-%m-%dT%H}" for one in ones)}
+        )
+        for name in ("h0", "h1")
+        for step, ones in ((3, (1, 2)), (1, (0, 1, 2)), (24, (1, 30)), (3, (1, 2, 300)))
+    ]
+    wanted = [plan_to_dict(Planner(snapshot, declared, now=NOW).plan(one)) for one in asked]
+    for most in (0, 1, 16):  # results are thrown away always, often, and hardly ever
+        monkeypatch.setattr(resolver, "_MOST_RESULTS", most)
+        planner = Planner(snapshot, declared, now=NOW)
+        assert [plan_to_dict(planner.plan(one)) for one in asked * 2] == wanted * 2
