@@ -13,7 +13,7 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
-from lineage_backfill.project.likeness import ALIKE, is_qualified
+from lineage_backfill.project.likeness import ALIKE, is_full, is_qualified
 from lineage_backfill.project.matching import heading, names
 from lineage_backfill.project.slips import Slips, differ_in_digits, is_short
 
@@ -114,7 +114,9 @@ def _meant(target: DatasetRef, refs: Iterable[DatasetRef]) -> Iterator[str]:
     for ref in refs:
         if ref.name == target.name:
             yield str(ref)
-        elif not (differ_in_digits(ref.name, target.name) or is_short(ref.name, target.name)):
+        elif is_full(target.name, ref) or not (
+            differ_in_digits(ref.name, target.name) or is_short(ref.name, target.name)
+        ):
             yield ref.name
 
 

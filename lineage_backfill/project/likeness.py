@@ -41,6 +41,8 @@ _WORDS: Final = re.compile(r"[^\W\d_]+")
 #: Dashes and the like, except between two numbers.
 _JOINT: Final = re.compile(r"(?<!\d)[-_. ]+|[-_. ]+(?!\d)")
 _LETTER: Final = r"[^\W\d_]"
+#: What may stand between a namespace and a name.
+_JOINTS: Final = (":", ".", "/")
 
 
 class Likeness(IntEnum):
@@ -50,6 +52,7 @@ class Likeness(IntEnum):
     ALIKE = 1  #: worth a hint
     DOUBTFUL = 2  #: a letter of a short word differs, or the namespace
     SURE = 3  #: at most a letter of each long word, case, dashes and underscores differ
+    EQUAL = 4  #: it is the name, written with its namespace
 
 
 def likeness(declared: str, name: str) -> Likeness:
@@ -149,8 +152,10 @@ def of_table(
 
     In another namespace an equal name may be meant; of a glob it may as well be right.
     """
-    found = likeness(declared.name, ref.name)
     space = declared.namespace or home
+    if is_full(declared.name, ref) and (space is None or matches("*", space, ref, None)):
+        return Likeness.EQUAL
+    found = likeness(declared.name, ref.name)
     if (
         not found
         or space is None
@@ -165,6 +170,12 @@ def of_table(
 
 def _is_near(space: str, other: str) -> bool:
     return space.casefold() == other.casefold() or is_slip(space, other)
+
+
+def is_full(name: str, ref: DatasetRef | JobRef) -> bool:
+    """Whether a name or glob is that of a dataset or job with its namespace before it."""
+    full = (f"{ref.namespace}{joint}{ref.name}" for joint in _JOINTS)
+    return any(matches(name, None, DatasetRef(ref.namespace, one), None) for one in full)
 
 
 class Names(Generic[Ref]):
@@ -191,12 +202,24 @@ class Names(Generic[Ref]):
 
     def _near(self, name: str) -> Collection[Ref]:
         """Return the names that may be like an exact one: those that have its rarest word."""
+        full = self._full.get(name, ())
+        if full:
+            return full
         words = [
             {ref: None for text in shortened(word) for ref in self._with_word.get(text, ())}
             for word in _long_words(name)
         ]
         rarest: dict[Ref, None] = min(words, key=len, default={})
         return {**rarest, **dict.fromkeys(self._with_word.get(_joined(name), ()))}
+
+    @cached_property
+    def _full(self) -> Mapping[str, Sequence[Ref]]:
+        """The names with their namespaces before them."""
+        found: dict[str, list[Ref]] = {}
+        for ref in self._refs:
+            for joint in _JOINTS:
+                found.setdefault(f"{ref.namespace}{joint}{ref.name}", []).append(ref)
+        return found
 
     @cached_property
     def _with_word(self) -> Mapping[str, Sequence[Ref]]:
@@ -238,7 +261,7 @@ def has_word(glob: str) -> bool:
 def is_qualified(one: str, other: str) -> bool:
     """Whether one name is the other with what it stands in before it: `nyc.daily`, `daily`."""
     longer, shorter = sorted((one.casefold(), other.casefold()), key=len, reverse=True)
-    return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in ".:/"
+    return longer != shorter and longer.endswith(shorter) and longer[-len(shorter) - 1] in _JOINTS
 
 
 class Fit(IntEnum):
@@ -277,7 +300,8 @@ def is_same(declared: JobDeclaration, name: str, like: Likeness, fits: Fit) -> b
         return False
     siblings = are_siblings(declared.name, name)
     return (
-        (like is Likeness.SURE and (_equal(declared.name, name) or not siblings))
+        like is Likeness.EQUAL
+        or (like is Likeness.SURE and (_equal(declared.name, name) or not siblings))
         or (like is Likeness.DOUBTFUL and fits >= Fit.WITHIN)
         or (like is Likeness.ALIKE and fits is Fit.EQUAL and not siblings)
     )

@@ -41,6 +41,7 @@ def test_the_right_name_reads_a_week() -> None:
         "flihgts",
         "nyc.flights_daily",  # with what it stands in
         "nyc:Flights_Daily",
+        "w:flights_daily",
     ],
 )
 @pytest.mark.parametrize("word", ["reads", "writes"])
@@ -252,6 +253,14 @@ def test_a_short_name_is_refused_if_the_edges_are_those_of_the_job(name: str, mo
     assert hint.startswith("Did you mean w:win?")
 
 
+@pytest.mark.parametrize("more", [GUARDS["protected"], GUARDS["idempotent"], WINDOW])
+@pytest.mark.parametrize("name", ["w:win", "w.win", "w/win", "w:w[i]n", "w:wi*"])
+def test_a_name_with_its_namespace_before_it_is_refused(name: str, more: str) -> None:
+    refused, hint, _ = judge(f'[[job]]\nname = "{name}"\n{more}')
+    assert repr(name) in refused
+    assert hint.startswith("Did you mean w:win?")
+
+
 @pytest.mark.parametrize(
     ("name", "more", "meant"),
     [
@@ -374,6 +383,13 @@ def test_a_dataset_whose_table_is_misspelt_is_warned_about(name: str, star: str)
     refused, _, (warning,) = judge(f'[[dataset]]\nname = "{name}{star}"\ngrain = "hour"\n')
     assert not refused
     assert repr(name + star) in warning
+    assert warning.endswith("did you mean w:flights_daily?")
+
+
+@pytest.mark.parametrize("name", ["w:flights_daily", "w/flights_daily", "w:flights_d*"])
+def test_a_dataset_with_its_namespace_in_its_name_is_warned_about(name: str) -> None:
+    refused, _, (warning,) = judge(f'[[dataset]]\nname = "{name}"\ngrain = "hour"\n')
+    assert not refused
     assert warning.endswith("did you mean w:flights_daily?")
 
 
