@@ -16,7 +16,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
-from lineage_backfill.partitions.text import KeySet, parse
+from lineage_backfill.partitions.text import KeySet, as_text, parse, render
 from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
@@ -157,6 +157,9 @@ class Planning:
                 self._root_jobs[job] = WHOLE  # it is blocked for all keys
                 continue
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
+            if early := keys - job.calendar.clip(keys):
+                texts = few(render(job.calendar, early), as_text)
+                self._warn(f"job {rerun.job}: not planned, not in its calendar yet: {texts}")
             before, settled = (
                 found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
             )

@@ -262,6 +262,32 @@ def test_a_changed_key_within_the_data_lag_is_read_by_the_runs_it_makes_stale() 
     assert run.reads[0].keys == ("2024-03-31",)
 
 
+@pytest.mark.parametrize(
+    ("declared", "keys", "planned", "early"),
+    [
+        ('grain = "day"\ndata_lag = 2', "2024-03-31", "", "2024-03-31"),
+        (
+            'grain = "day"\ndata_lag = 2',
+            "2024-03-28..2024-03-31",
+            "2024-03-28..2024-03-29",
+            "2024-03-30..2024-03-31",
+        ),
+        ('grain = "day"', "2024-04-01", "", "2024-04-01"),  # it has begun
+        ('grain = "day"\ndata_lag = -1', "2024-04-01", "2024-04-01", ""),
+        ('grain = "day"', "2024-03-31", "2024-03-31", ""),
+    ],
+)
+def test_run_keys_that_a_calendar_does_not_hold_yet_are_not_planned_and_told(
+    declared: str, keys: str, planned: str, early: str
+) -> None:
+    toml = f'[[dataset]]\nname = "*"\n{declared}\n'
+    made = plan(request(jobs={"copy": keys}), "a > copy > b", toml)
+    assert summary(made) == {"copy": planned or "skipped"}
+    told = [text for text in made.warnings if "not planned" in text]
+    said = f"job w:copy: not planned, not in its calendar yet: {early}"
+    assert told == ([said] if early else [])
+
+
 def test_a_calendar_that_has_not_begun_has_no_keys_and_that_is_no_error() -> None:
     made = plan(request({"days": "2024-03-10"}), "days > j > future", DAYS)
     assert summary(made) == {"j": "skipped"}
