@@ -6,11 +6,12 @@ Its members have the names of the project file: `grain`, `zone`, `start`, `dimen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from lineage_backfill.errors import DeclarationError, UsageError
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.declarations import (
     DATED,
     BatchPolicy,
@@ -28,10 +29,17 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
     WriteMode,
 )
+from lineage_backfill.project.matching import names
 
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 
 _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag")
+#: The members of a facet and of its parts.
+_FACET: Final = {*_CALENDAR, "dimensions", "column", "columns", "batch", "reads", "writes"}
+_DIMENSION: Final = {*_CALENDAR, "name", "column"}
+_MAPPING: Final = {"mapping", "before", "after", "by", "map"}
+_READ: Final = {*_MAPPING, "dataset", "dimensions", "on_missing"}
+_WRITE: Final = {"dataset", "mode", "lookback", "on_empty", "on_drift"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +61,11 @@ def read_calendar(
     Raises DeclarationError if it cannot be read.
     """
     try:
-        calendar, dimensions = _calendar(facet), _dimensions(facet)
-        alone = facet.get("column")
-        columns = tuple(str(name) for name in facet.get("columns") or ([alone] if alone else ()))
+        calendar, dimensions = _either(facet)
+        columns = facet.get("columns")
+        if not isinstance(columns, Mapping):
+            columns = _texts(facet, "columns") or _texts(facet, "column")
+        columns = tuple(columns)
     except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
     if calendar is None and not dimensions:
@@ -63,23 +73,46 @@ def read_calendar(
     return calendar, dimensions, columns
 
 
-def ignored(facet: Mapping[str, Any]) -> list[str]:
-    """Return the settings of a readable facet that date keys, where its keys have no time."""
+def ignored(facet: Mapping[str, Any], what: str) -> list[str]:
+    """Return what is left out of a readable facet, each as the rest of a sentence."""
     # Older jobs send a zone with all keys: it is not worth a warning.
-    parts = (facet, *(facet.get("dimensions") or ()))
+    parts = (facet, *_list(facet, "dimensions"))
     timeless = [part for part in parts if part.get("keys") or part.get("grain") == "none"]
-    return [name for name in DATED[1:] if any(part.get(name) for part in timeless)]
+    dated = [name for name in DATED[1:] if any(part.get(name) for part in timeless)]
+    edges = [(_READ, one) for one in _list(facet, "reads")]
+    edges += [(_WRITE, one) for one in _list(facet, "writes")]
+    mapped = [one for _, edge in edges for one in _object(edge, "dimensions").values()]
+    known = [(_FACET, facet), *((_DIMENSION, one) for one in parts[1:]), *edges]
+    known += [(_MAPPING, one) for one in mapped]
+    unknown = {name: None for members, part in known for name in part if name not in members}
+    return [
+        *(f"`{name}` in {what}, whose keys have no time" for name in dated),
+        *(f"`{name}` in {what}, which is not a known member" for name in unknown),
+    ]
+
+
+def unused(
+    facet: JobFacet, reads: Sequence[DatasetRef], writes: Sequence[DatasetRef], what: str
+) -> list[str]:
+    """Return the edges of a job's facet that the job does not have, as `ignored` does."""
+    return [
+        f"the edge to {edge.dataset!r} in {what}, which {word} {', '.join(map(str, refs[:5]))}"
+        for word, edges, refs in (("reads", facet.reads, reads), ("writes", facet.writes, writes))
+        for edge in edges
+        if refs and not any(names(edge, ref, None) for ref in refs)
+    ]
 
 
 def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
     """Return the facet of a job; raises DeclarationError if it cannot be read."""
     try:
+        calendar, dimensions = _either(facet)
         return JobFacet(
-            calendar=_calendar(facet),
-            dimensions=_dimensions(facet),
-            reads=_once([_read(part) for part in facet.get("reads") or ()]),
-            writes=_once([_write(part) for part in facet.get("writes") or ()]),
-            batch=batch_policy(facet.get("batch")),
+            calendar=calendar,
+            dimensions=dimensions,
+            reads=_once([_read(part) for part in _list(facet, "reads")]),
+            writes=_once([_write(part) for part in _list(facet, "writes")]),
+            batch=batch_policy(_whole(facet.get("batch"))),
         )
     except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
@@ -188,6 +221,16 @@ def _one_calendar(calendar: CalendarDeclaration, zone: str) -> dict[str, Any]:
     return facet
 
 
+def _either(
+    facet: Mapping[str, Any],
+) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
+    """Return the calendar or the dimensions of a facet; raises ValueError for both."""
+    calendar, dimensions = _calendar(facet), _dimensions(facet)
+    if calendar is not None and dimensions:
+        raise ValueError("it says a calendar and dimensions")
+    return calendar, dimensions
+
+
 def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
     given = {name: facet[name] for name in _CALENDAR if facet.get(name) is not None}
     kinds = [name for name in ("grain", "cron", "every", "keys") if name in given]
@@ -195,7 +238,9 @@ def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
         return None
     if len(kinds) > 1:
         raise ValueError(f"it says {' and '.join(kinds)}")
-    keys = given.pop("keys", None)
+    keys = None if given.pop("keys", None) is None else _texts(facet, "keys")
+    if keys is not None and len(set(keys)) < len(keys):
+        raise ValueError("it lists a key twice")
     grain = given.pop("grain", None)
     if grain is not None and grain not in get_args(Grain):
         raise ValueError(f"unknown grain {grain!r}")
@@ -206,7 +251,7 @@ def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
     texts = {name: str(value) for name, value in given.items()}
     return CalendarDeclaration(
         grain=grain,
-        keys=keys if keys in (None, "runtime") else tuple(str(key) for key in keys),
+        keys="runtime" if keys == ("runtime",) else keys,
         data_lag=lag,
         **cast(Any, texts),
     )
@@ -214,7 +259,7 @@ def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
 
 def _dimensions(facet: Mapping[str, Any]) -> tuple[DimensionDeclaration, ...]:
     found = []
-    for part in facet.get("dimensions") or ():
+    for part in _list(facet, "dimensions"):
         calendar = _calendar(part)
         if calendar is None:
             raise ValueError("a dimension has no calendar")
@@ -237,7 +282,7 @@ def _dataset(part: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def _mapping(part: Mapping[str, Any]) -> dict[str, Any]:
-    mapping = part.get("mapping")
+    mapping, table = part.get("mapping"), _object(part, "map")
     if mapping is not None and mapping not in get_args(MappingName):
         raise ValueError(f"unknown mapping {mapping!r}")
     return {
@@ -245,10 +290,7 @@ def _mapping(part: Mapping[str, Any]) -> dict[str, Any]:
         "before": _count(part, "before"),
         "after": _count(part, "after"),
         "by": _count(part, "by"),
-        "map": {
-            str(key): tuple(str(name) for name in names)
-            for key, names in (part.get("map") or {}).items()
-        },
+        "map": {str(key): _texts(table, key) for key in table},
     }
 
 
@@ -256,31 +298,27 @@ def _read(part: Mapping[str, Any]) -> ReadDeclaration:
     name, namespace = _dataset(part)
     dimensions = {
         str(key): DimensionMapping(**_mapping(value))
-        for key, value in (part.get("dimensions") or {}).items()
+        for key, value in _object(part, "dimensions").items()
     }
-    on_missing = part.get("on_missing", "guard")
-    _check_words((on_missing, OnMissing))
     return ReadDeclaration(
         dataset=name,
         namespace=namespace,
         dimensions=dimensions,
-        on_missing=on_missing,
+        on_missing=_word(part, "on_missing", OnMissing) or "guard",
         **_mapping(part),
     )
 
 
 def _write(part: Mapping[str, Any]) -> WriteDeclaration:
     name, namespace = _dataset(part)
-    mode, on_empty = part.get("mode", "overwrite"), part.get("on_empty", "clear")
-    on_drift = part.get("on_drift", "fail")
-    _check_words((mode, WriteMode), (on_empty, OnEmpty), (on_drift, OnDrift))
+    mode: Any = _word(part, "mode", WriteMode) or "overwrite"
     return WriteDeclaration(
         dataset=name,
         namespace=namespace,
         mode=mode,
         says_mode=mode != "overwrite",
-        on_empty=on_empty,
-        on_drift=on_drift,
+        on_empty=_word(part, "on_empty", OnEmpty) or "clear",
+        on_drift=_word(part, "on_drift", OnDrift) or "fail",
         lookback=_count(part, "lookback"),
     )
 
@@ -288,9 +326,46 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
 def _count(part: Mapping[str, Any], name: str) -> Any:
     """Return a number as it is, 0 for none; JSON has one type for 1 and 1.0."""
     value = part.get(name)
-    if value is None:
-        return 0
+    return 0 if value is None else _whole(value)
+
+
+def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _list(part: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Return a list; raises ValueError for anything else but null."""
+    value = part.get(name)
+    if not isinstance(value, list | tuple | None):
+        raise ValueError(f"`{name}` must be a list, not {value!r}")
+    return value or ()
+
+
+def _object(part: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object; raises ValueError for anything else but null."""
+    value = part.get(name)
+    if not isinstance(value, Mapping | None):
+        raise ValueError(f"`{name}` must be an object, not {value!r}")
+    return value or {}
+
+
+def _texts(part: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return one or several strings, as in a project file; listed numbers count too."""
+    value = part.get(name)
+    items: Any = (value,) if isinstance(value, str) else () if value is None else value
+    if not isinstance(items, list | tuple) or not all(
+        type(one) is int or (isinstance(one, str) and one) for one in items
+    ):
+        raise ValueError(f"`{name}` must be a list of strings, not {value!r}")
+    return tuple(str(one) for one in items)
+
+
+def _word(part: Mapping[str, Any], name: str, known: Any) -> Any:
+    """Return one of the known words, or null; raises ValueError for any other."""
+    word = part.get(name)
+    if word is not None and word not in get_args(known):
+        raise ValueError(f"unknown word {word!r}: known are {', '.join(get_args(known))}")
+    return word
 
 
 def _once(edges: list[E]) -> tuple[E, ...]:
@@ -302,12 +377,6 @@ def _once(edges: list[E]) -> tuple[E, ...]:
             raise ValueError(f"it declares its edge to {one.dataset!r} twice")
         spaces.add(one.namespace)
     return tuple(edges)
-
-
-def _check_words(*words: tuple[Any, Any]) -> None:
-    for word, known in words:
-        if word not in get_args(known):
-            raise ValueError(f"unknown word {word!r}: known are {', '.join(get_args(known))}")
 
 
 def _unreadable(what: str, error: Exception) -> DeclarationError:

@@ -510,12 +510,19 @@ class DeclarationResolver:
             self.troubles[ref] = f"ignored: {error}"
             return _NOTHING_SENT, str(error)
         self._sent_facets[ref] = sent
-        self._tell_ignored(ref, facet, what)
+        reads, writes = self._lineage.reads(ref), self._lineage.writes(ref)
+        self._tell_ignored(ref, facet, what, facets.unused(sent, reads, writes, what))
         return sent, ""
 
-    def _tell_ignored(self, ref: DatasetRef | JobRef, facet: Mapping[str, Any], what: str) -> None:
-        for name in facets.ignored(facet):
-            self.troubles[ref] = f"ignored: `{name}` in {what}, whose keys have no time"
+    def _tell_ignored(
+        self,
+        ref: DatasetRef | JobRef,
+        facet: Mapping[str, Any],
+        what: str,
+        more: Sequence[str] = (),
+    ) -> None:
+        for text in (*facets.ignored(facet, what), *more)[:1]:
+            self.troubles[ref] = f"ignored: {text}"
 
     def _edges_of(
         self, ref: JobRef, declared: JobDeclaration | None

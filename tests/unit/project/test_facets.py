@@ -93,6 +93,15 @@ def test_every_job_has_the_mapping_of_its_own_facet() -> None:
         {"cron": "0 0 6 * * 1-5"},
         {"cron": "61 * * * *"},
         {"dimensions": [{"name": "day", "cron": "0 0 31 2 *"}]},
+        {"grain": "day", "dimensions": [{"name": "day", "grain": "day"}]},
+        {"keys": {"a": 1}},
+        {"keys": [None]},
+        {"keys": ["a", ""]},
+        {"keys": ["a", "a"]},
+        {"keys": [["a"]]},
+        {"grain": "day", "columns": 5},
+        {"grain": "day", "column": ["ds", None]},
+        {"grain": "day", "dimensions": ""},
     ],
 )
 def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
@@ -136,6 +145,67 @@ def test_a_number_that_is_null_is_not_given() -> None:
     }
 
 
+def test_one_key_need_not_be_a_list() -> None:
+    facet = {"reads": [{"dataset": "raw", "mapping": "map", "map": {"eu": "berlin"}}]}
+    held = snapshot([node("j", "raw", "out", facet)], raw={"keys": "berlin"}, out={"keys": "eu"})
+    assert summary(plan(request({"raw": "berlin"}), held, "")) == {"j": "eu"}
+
+
+def test_a_word_that_is_null_is_not_given() -> None:
+    words = {"mode": None, "on_empty": None, "on_drift": None}
+    facet = {
+        "batch": 1.0,
+        "reads": [{"dataset": "raw", "mapping": None, "map": None, "on_missing": None}],
+        "writes": [{"dataset": "days", **words}],
+    }
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
+    assert summary(plan(request({"raw": "2024-03-10"}), held, "")) == {"j": "2024-03-10"}
+
+
+@pytest.mark.parametrize(
+    ("facet", "said"),
+    [
+        ({"gain": "week"}, "`gain`"),
+        ({"reads": [{"dataset": "raw", "mapping": "window", "befor": 6}]}, "`befor`"),
+        ({"reads": [{"dataset": "raw", "dimensions": {}, "onmissing": "fail"}]}, "`onmissing`"),
+        ({"writes": [{"dataset": "days", "look_back": 6}]}, "`look_back`"),
+        ({"reads": [{"dataset": "row", "mapping": "window", "before": 6}]}, "the edge to 'row'"),
+        ({"reads": [{"dataset": "ro*", "mapping": "window", "before": 6}]}, "the edge to 'ro*'"),
+        (
+            {"reads": [{"dataset": {"namespace": "v", "name": "raw"}, "mapping": "all"}]},
+            "the edge to 'raw'",
+        ),
+        ({"writes": [{"dataset": "day", "lookback": 6}]}, "the edge to 'day'"),
+        ({"writes": [{"dataset": "days"}], "reads": [{"dataset": "r*"}]}, ""),
+        ({"reads": [{"dataset": {"namespace": "w", "name": "raw"}}]}, ""),
+    ],
+)
+def test_what_a_job_facet_says_of_nothing_is_told(facet: dict[str, Any], said: str) -> None:
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert summary(made) == {"j": "2024-03-10"}
+    told = [text for text in made.warnings if text.startswith("ignored: ")]
+    assert [text.startswith(f"ignored: {said} in the facet of job w:j") for text in told] == (
+        [True] if said else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("facet", "said"),
+    [
+        (DAY | {"satrt": "2024-04-01"}, "satrt"),
+        ({"dimensions": [{"name": "day", "grain": "day", "strat": "2024-04-01"}]}, "strat"),
+        (DAY | {"column": "ds"}, ""),
+        (DAY | {"columns": {"ds": "%Y-%m-%d"}}, ""),
+    ],
+)
+def test_an_unknown_member_of_a_dataset_facet_is_told(facet: dict[str, Any], said: str) -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=facet)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    text = f"ignored: `{said}` in the facet of dataset w:days, which is not a known member"
+    assert [one for one in made.warnings if one.startswith("ignored")] == ([text] if said else [])
+
+
 @pytest.mark.parametrize(
     "facet",
     [
@@ -161,6 +231,16 @@ def test_a_number_that_is_null_is_not_given() -> None:
         {"reads": [{"dataset": "raw", "mapping": "window", "before": 1.5}]},
         {"reads": [{"dataset": "raw", "mapping": "window", "before": True}]},
         {"writes": [{"dataset": "days", "lookback": "1"}]},
+        {"reads": ""},
+        {"reads": {}},
+        {"writes": False},
+        {"dimensions": 0},
+        {"reads": [{"dataset": "raw", "dimensions": []}]},
+        {"reads": [{"dataset": "raw", "mapping": "map", "map": ["2024-03-10"]}]},
+        {"reads": [{"dataset": "raw", "mapping": "map", "map": {"2024-03-10": {"a": 1}}}]},
+        {"reads": [{"dataset": "raw", "mapping": "map", "map": {"2024-03-10": [None]}}]},
+        {"writes": [{"dataset": "days", "mode": ""}]},
+        {"writes": [{"dataset": "days", "on_empty": False}]},
         *(
             facet
             for wrong in EMPTY
