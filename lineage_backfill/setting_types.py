@@ -1,4 +1,4 @@
-"""Checks settings against the annotations of the function or dataclass that takes them."""
+"""Checks values against types: the annotations of a function or dataclass, or one type."""
 
 from __future__ import annotations
 
@@ -64,6 +64,18 @@ def check_members(settings: Any) -> None:
     checked(kind, {name: getattr(settings, name) for name in kind.__dataclass_fields__})
 
 
+def misfit(name: str, kind: type, value: Any) -> str | None:
+    """Return the sentence on a value that is not a string, flag, number, list or table; else None.
+
+    >>> misfit("slots", int, True)
+    '`slots` must be a whole number, not true'
+    """
+    if type(value) is kind or _is_of(kind, value):  # a large number has bounds of its own
+        return None
+    place = f"`{name}`"
+    return f"{place} {_Place(place, name, from_text=False).fault((kind,), value)}"
+
+
 def _annotations(make: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations of the parameters, without those that cannot be evaluated.
 
@@ -108,7 +120,7 @@ class _Place:
             for option in options:
                 if (read := _read(option, value)) is not None:
                     return read
-        raise SettingError(self._text, self._fault(options, value))
+        raise SettingError(self._text, self.fault(options, value))
 
     def _with_items(self, option: Any, value: Any) -> Any:
         """Return a value of this type, with what is inside it checked."""
@@ -128,7 +140,8 @@ class _Place:
     def _inside(self, text: str, name: str) -> _Place:
         return _Place(text, str(name), self._from_text, self._hidden)
 
-    def _fault(self, options: Sequence[Any], value: Any) -> str:
+    def fault(self, options: Sequence[Any], value: Any) -> str:
+        """Return what is wrong with a value that has none of these types."""
         if type(value) is int and not _is_whole(value) and {int, float} & set(options):
             return "is too large: a whole number has at most 64 bits"
         if type(value) is float and float in options:

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime, time
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from lineage_backfill.errors import ConfigError, UsageError
-from lineage_backfill.redaction import MASK, is_secret
+from lineage_backfill.setting_types import misfit
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Table:
 
     def text(self, key: str) -> str | None:
         """Take a string that is not empty."""
-        value = self._typed(key, str, "a string")
+        value = self._typed(key, str)
         if value is not None and not value.strip():
             raise self.error(f"`{key}` is empty", hint="Give it a value or leave it out.")
         if value is not None and "\0" in value:  # no path holds one, and no name
@@ -94,7 +94,7 @@ class Table:
 
     def integer(self, key: str, default: T, *, minimum: int | None = None) -> int | T:
         """Take a whole number of at least `minimum`."""
-        value = self._typed(key, int, "a whole number")
+        value = self._typed(key, int)
         if value is None:
             return default
         if minimum is not None and value < minimum:
@@ -103,7 +103,7 @@ class Table:
 
     def flag(self, key: str, default: bool) -> bool:
         """Take true or false."""
-        value = self._typed(key, bool, "true or false")
+        value = self._typed(key, bool)
         return default if value is None else value
 
     def choice(self, key: str, options: tuple[Any, ...]) -> Any:
@@ -156,25 +156,26 @@ class Table:
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         """Take a table as a plain mapping; an absent one is empty."""
-        return self._typed(key, dict, "a table") or {}
+        return self._typed(key, dict) or {}
 
     def tables(self, key: str) -> list[Table]:
         """Take a list of tables; each is placed by its name, or its number if it has none."""
-        value = self._typed(key, list, f"a list of tables ([[{key}]])") or []
-        if not all(isinstance(item, dict) for item in value):
+        value = self.raw(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(f"`{key}` must be a list of tables ([[{key}]])")
         return [
             Table(item, self.place, self._fault, f"[[{key}]] {_title(item, number)}")
             for number, item in enumerate(value, 1)
         ]
 
-    def _typed(self, key: str, kind: type[T], what: str) -> T | None:
+    def _typed(self, key: str, kind: type[T]) -> T | None:
         value = self.raw(key)
-        # bool is an int to Python, and not to the person who wrote the file.
-        if value is None or (isinstance(value, kind) and type(value) in (kind, dict, list)):
-            return value
-        given = MASK if is_secret(key) or key == "headers" else repr(value)
-        raise self.error(f"`{key}` must be {what}, not {given}")
+        fault = None if value is None else misfit(key, kind, value)
+        if fault is not None:
+            raise self.error(fault)
+        return cast("T | None", value)
 
 
 def _title(item: Mapping[str, Any], number: int) -> str:
