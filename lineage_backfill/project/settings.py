@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from lineage_backfill.errors import ConfigError, UsageError
@@ -129,28 +129,28 @@ class Project:
             )
 
 
-def _read_path(table: Table, key: str, base: Path) -> Path | None:
-    value = table.text(key)
-    return None if value is None else base / Path(value).expanduser()
+def _below(base: Path, path: str) -> Path:
+    return base / Path(path).expanduser()
 
 
-def _read_globs(table: Table, key: str, base: Path) -> tuple[str, ...] | None:
-    globs = table.texts(key)
-    return globs and tuple(
-        glob if "://" in glob else str(base / Path(glob).expanduser()) for glob in globs
-    )
+def _globs_below(base: Path, globs: Iterable[str]) -> tuple[str, ...]:
+    return tuple(glob if "://" in glob else str(_below(base, glob)) for glob in globs)
 
 
-def _read_store(table: Table, key: str, base: Path) -> str | None:
-    url = table.text(key)
-    if url is not None and "://" not in url:
-        raise table.error(f"`{key}` is not a database URL", hint=f"As in {_SQLITE}runs.db.")
-    if url is None or not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
+def _store_below(base: Path, url: str) -> str:
+    if not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
         return url
     return _SQLITE + str(base / url.removeprefix(_SQLITE))
 
 
-def _read_web(table: Table, key: str, _base: Path) -> str | None:
+def _store(table: Table, key: str) -> str | None:
+    url = table.text(key)
+    if url is not None and "://" not in url:
+        raise table.error(f"`{key}` is not a database URL", hint=f"As in {_SQLITE}runs.db.")
+    return url
+
+
+def _web(table: Table, key: str) -> str | None:
     url = table.text(key)
     if url is not None and not _is_web(url):
         raise table.error(f"`{key}` is not an http address: {url.rpartition('@')[2]!r}")
@@ -165,59 +165,22 @@ def _is_web(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 
-def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | None:
+def _headers(table: Table, key: str) -> Mapping[str, str] | None:
     headers = table.mapping(key)
     if not all(isinstance(value, str) for value in headers.values()):
         raise table.error(f"`{key}` must be a table of strings")
     return dict(headers) or None
 
 
-def _read_settings(table: Table, key: str, _base: Path) -> Mapping[str, Any] | None:
+def _any_settings(table: Table, key: str) -> Mapping[str, Any] | None:
     return dict(table.mapping(key)) or None
 
 
-def _text(table: Table, key: str, _base: Path) -> str | None:
-    return table.text(key)
-
-
-def _texts(table: Table, key: str, _base: Path) -> tuple[str, ...] | None:
-    return table.texts(key)
-
-
-def _zone(table: Table, key: str, _base: Path) -> str | None:
-    return declare.check_zone(table, key)
-
-
-def _view(table: Table, key: str, _base: Path) -> Any:
-    return table.choice(key, get_args(View))
-
-
-def _live_runs(table: Table, key: str, _base: Path) -> Any:
-    return table.choice(key, get_args(LiveRunsPolicy))
-
-
-def _length(table: Table, key: str, _base: Path) -> timedelta | None:
-    return declare.length(table, key)
-
-
-def _failures(table: Table, key: str, _base: Path) -> Any:
-    return table.choices(key, get_args(Failure))
-
-
-def _window(table: Table, key: str, _base: Path) -> Any:
-    return declare.window(table, key)
-
-
-def _number_of(table: Table, key: str, _base: Path) -> int | None:
-    return table.integer(key, None, minimum=0)
-
-
-def _count(table: Table, key: str, _base: Path) -> int | None:
-    return table.integer(key, None, minimum=1)
-
-
-def _flag(table: Table, key: str, _base: Path) -> bool | None:
+def _flag(table: Table, key: str) -> bool | None:
     return table.flag(key, False) if key in table else None
+
+
+_count: Final = partial(Table.integer, default=None, minimum=1)
 
 
 def _truth(text: str) -> bool | str:
@@ -248,7 +211,8 @@ class _Spec:
     """How one setting is read; `default` is TOML, read with the project's root as base."""
 
     help: str
-    read: Callable[[Table, str, Path], Any]
+    read: Callable[[Table, str], Any] = Table.text
+    at: Callable[[Path, Any], Any] | None = None  # takes a relative path from its base
     default: Any = None
     secret: bool = False
     refers: bool = False  # may be `env:NAME` or `file:PATH`, as secrets may
@@ -258,37 +222,41 @@ class _Spec:
 _SPECS: dict[str, _Spec] = {
     "project.name": _Spec(
         help="name of this project, the same in every checkout; by default that of its folder",
-        read=_text,
     ),
-    "project.namespace": _Spec(help="what a bare dataset or job name means", read=_text),
-    "project.zone": _Spec(help="time zone of calendars without a zone", read=_zone, default="UTC"),
-    "project.code": _Spec(
-        help="folder that entrypoints are imported from", read=_read_path, default="."
+    "project.namespace": _Spec(help="what a bare dataset or job name means"),
+    "project.zone": _Spec(
+        help="time zone of calendars without a zone", read=declare.check_zone, default="UTC"
     ),
+    "project.code": _Spec(help="folder that entrypoints are imported from", at=_below, default="."),
     "lineage.marquez": _Spec(
-        help="address of a Marquez to read the lineage from", read=_read_web, refers=True
+        help="address of a Marquez to read the lineage from", read=_web, refers=True
     ),
     "lineage.events": _Spec(
-        help="files, folders, globs and URLs of OpenLineage events", read=_read_globs, parse=_paths
+        help="files, folders, globs and URLs of OpenLineage events",
+        read=Table.texts,
+        at=_globs_below,
+        parse=_paths,
     ),
-    "lineage.snapshot": _Spec(help="a saved lineage snapshot", read=_read_path),
-    "lineage.source": _Spec(help="a lineage source of another package", read=_text),
+    "lineage.snapshot": _Spec(help="a saved lineage snapshot", at=_below),
+    "lineage.source": _Spec(help="a lineage source of another package"),
     "lineage.source_settings": _Spec(
-        help="settings of that source", read=_read_settings, secret=True, parse=_pairs
+        help="settings of that source", read=_any_settings, secret=True, parse=_pairs
     ),
     "lineage.outbox": _Spec(
         help="where this project's own runs put their lineage events",
-        read=_read_path,
+        at=_below,
         default=".lineage-backfill/lineage",
     ),
     "lineage.view": _Spec(
-        help="what to read from Marquez: events, graph or both", read=_view, default="both"
+        help="what to read from Marquez: events, graph or both",
+        read=partial(Table.choice, options=get_args(View)),
+        default="both",
     ),
-    "lineage.api_key": _Spec(help="bearer token for Marquez", read=_text, secret=True),
+    "lineage.api_key": _Spec(help="bearer token for Marquez", secret=True),
     "lineage.headers": _Spec(
-        help="further HTTP headers for Marquez", read=_read_headers, secret=True, parse=_pairs
+        help="further HTTP headers for Marquez", read=_headers, secret=True, parse=_pairs
     ),
-    "lineage.ca_bundle": _Spec(help="file of certificates to trust", read=_read_path),
+    "lineage.ca_bundle": _Spec(help="file of certificates to trust", at=_below),
     "lineage.timeout": _Spec(
         help="seconds that one HTTP request may take, with all retries",
         read=_count,
@@ -308,29 +276,35 @@ _SPECS: dict[str, _Spec] = {
         parse=_truth,
     ),
     "lineage.ignore_runs": _Spec(
-        help="ids of runs whose events are left out", read=_texts, parse=_words
+        help="ids of runs whose events are left out", read=Table.texts, parse=_words
     ),
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
-        read=_read_store,
+        read=_store,
+        at=_store_below,
         refers=True,
         default=_SQLITE + ".lineage-backfill/runs.db",
     ),
     "run.live_runs": _Spec(
         help="a run by others on the same keys: wait for it, refuse, or ignore it",
-        read=_live_runs,
+        read=partial(Table.choice, options=get_args(LiveRunsPolicy)),
         default="wait",
     ),
-    "run.timeout": _Spec(help="how long one attempt of a run may take, as 2h", read=_length),
+    "run.timeout": _Spec(help="how long one attempt of a run may take, as 2h", read=declare.length),
     "run.retries": _Spec(
-        help="how often a run is tried again", read=_number_of, default=2, parse=_number
+        help="how often a run is tried again",
+        read=partial(Table.integer, default=None, minimum=0),
+        default=2,
+        parse=_number,
     ),
     "run.retry_wait": _Spec(
-        help="wait before the second attempt; it doubles with each", read=_length, default="1s"
+        help="wait before the second attempt; it doubles with each",
+        read=declare.length,
+        default="1s",
     ),
     "run.retry_on": _Spec(
         help="failures that are tried again: transient, timeout, failure",
-        read=_failures,
+        read=partial(Table.choices, options=get_args(Failure)),
         default="transient",
         parse=_words,
     ),
@@ -340,12 +314,14 @@ _SPECS: dict[str, _Spec] = {
     "run.max_failures": _Spec(
         help="start no more runs once this many have failed", read=_count, parse=_number
     ),
-    "run.only_between": _Spec(help="hours in which runs may start, as 20:00-06:00", read=_window),
+    "run.only_between": _Spec(
+        help="hours in which runs may start, as 20:00-06:00", read=declare.window
+    ),
     "run.expires": _Spec(
-        help="start no run of a backfill later than this after its start", read=_length
+        help="start no run of a backfill later than this after its start", read=declare.length
     ),
     "run.notify_hosts": _Spec(
-        help="the hosts that webhooks of [[notify]] may go to", read=_texts, parse=_words
+        help="the hosts that webhooks of [[notify]] may go to", read=Table.texts, parse=_words
     ),
     "limits.max_runs": _Spec(
         help="a plan with more runs is refused",
@@ -574,10 +550,14 @@ def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]
         _remember(values)
         for key in keys:
             name = f"{table_name}.{key}"
-            value = _SPECS[name].read(table, key, base)
+            spec = _SPECS[name]
+            value = spec.read(table, key)
             if value is not None:
                 found[name] = Setting(
-                    name=name, value=value, origin=document.place, secret=_SPECS[name].secret
+                    name=name,
+                    value=spec.at(base, value) if spec.at else value,
+                    origin=document.place,
+                    secret=spec.secret,
                 )
         table.done()
     if "run.max_failures" in found and "run.fail_fast" in found and found["run.fail_fast"].value:
