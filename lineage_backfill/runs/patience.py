@@ -19,24 +19,16 @@ _LONGEST = 10.0  # seconds between two tries
 
 
 class PatientStore:
-    """A run store whose calls are retried until it answers, for at most `patience` seconds.
+    """A run store whose calls are retried until it answers, for at most PATIENCE seconds.
 
     `said` is called once with the error's message; `stopped` ends the waiting. Then the
     StoreUnreachableError of the last try is raised.
     """
 
-    def __init__(
-        self,
-        store: RunStore,
-        said: Callable[[str], None],
-        stopped: Event,
-        *,
-        patience: float = PATIENCE,
-    ) -> None:
+    def __init__(self, store: RunStore, said: Callable[[str], None], stopped: Event) -> None:
         self._store = store
         self._said = said
         self._stopped = stopped
-        self._patience = patience
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -66,7 +58,7 @@ class PatientStore:
 
     def _repeated(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         said = ""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + PATIENCE
         for pause in chain((0.25, 0.5, 1.0, 2.0, 4.0), repeat(_LONGEST)):
             try:
                 return call(*given, **named)

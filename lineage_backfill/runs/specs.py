@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,11 @@ class RunSpecs:
         root: Path,
         outbox: Path | None = None,
         lineage_url: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self._resolver = resolver
         self._own = {one.name for one in resolver.declarations.engines if one.takes_any_job}
         self._builder = SpecBuilder(resolver, root=root, outbox=outbox, url=lineage_url)
         self._backfill_id = backfill_id
-        self._parameters = dict(parameters or {})
 
     def __call__(
         self, run: PlannedRun, attempt: int, token: str, result_path: Path
@@ -58,7 +56,6 @@ class RunSpecs:
                 run_id=run.id,
                 attempt=attempt,
                 token=token,
-                parameters=self._parameters,
                 result_path=str(result_path),
             ),
             JobSpec(name=run.job, entrypoint=facts.declaration.entrypoint or ""),
