@@ -1,7 +1,8 @@
-"""Names and states shared by all layers."""
+"""Names and states shared by all layers, and how a sentence lists many of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -37,6 +38,16 @@ class JobRef(NamedTuple):
 def named(ref: DatasetRef | JobRef) -> dict[str, str]:
     """Return a dataset or job as a document."""
     return {"namespace": ref.namespace, "name": ref.name}
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    """Return the first items on a line, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
+    ('a, b and 1 more', 'a')
+    """
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class RunState(StrEnum):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lineage_backfill.model import listed
 from lineage_backfill.runspec.values import InputResult
 from spark_runtime.errors import EntrypointError
 from spark_runtime.state import Since
@@ -75,9 +76,9 @@ def expect_rows(*, at_least: int = 1, at_most: int | None = None) -> Check:
         long = [k for k, rows in audit.rows.items() if at_most is not None and rows > at_most]
         problems = []
         if short:
-            problems.append(f"fewer than {at_least} rows in {some(short)}")
+            problems.append(f"fewer than {at_least} rows in {listed(short)}")
         if long:
-            problems.append(f"more than {at_most} rows in {some(long)}")
+            problems.append(f"more than {at_most} rows in {listed(long)}")
         return "; ".join(problems) or None
 
     return check
@@ -92,7 +93,7 @@ def within(percent: float) -> Check:
             for key, before in audit.rows_before.items()
             if before and abs(audit.rows[key] - before) * 100 > percent * before
         ]
-        return f"rows changed by more than {percent} % in {some(off)}" if off else None
+        return f"rows changed by more than {percent} % in {listed(off)}" if off else None
 
     return check
 
@@ -116,9 +117,3 @@ def not_null(*columns: str) -> Check:
         return f"NULL in {' or '.join(columns)}" if audit.frame.where(condition).take(1) else None
 
     return check
-
-
-def some(items: Sequence[str]) -> str:
-    """Return the first of many for a message."""
-    shown = ", ".join(items[:5])
-    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"

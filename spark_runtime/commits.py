@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from lineage_backfill.model import listed
 from lineage_backfill.runspec.values import RunSpec
-from spark_runtime.checks import some
 from spark_runtime.errors import (
     RuntimeFailure,
     StaleAttemptError,
@@ -189,7 +189,7 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
     planned = {tuple(values) for values, *_ in ours.metadata.get("partitions", ())}
     wrong = {*miscounted(ours, state), *(ours.touched - planned if planned else ())}
     if wrong:
-        named = some(sorted(describe(state.columns, values) for values in wrong))
+        named = listed(sorted(describe(state.columns, values) for values in wrong))
         return UndoRefusedError(
             f"{ours} of {log.location} did not restore the previous rows of {named}",
             hint="Compare these partitions with the version before the run, and report this.",
@@ -294,7 +294,7 @@ def refuse_foreign_change(
     found = foreign_change(log, since, state, scope, run, until)
     if found is not None:
         who, touched = found
-        named = some(sorted(describe(scope.columns, values) for values in touched))
+        named = listed(sorted(describe(scope.columns, values) for values in touched))
         raise WriteConflictError(
             f"{who} changed {named} after this run had started",
             hint="Let the other writer finish, then retry the run.",

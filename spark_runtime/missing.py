@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lineage_backfill.model import listed
 from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.runspec.values import InputSpec, Key, Partition, ProductKey, RunKey
-from spark_runtime.checks import some
 from spark_runtime.errors import InputMissingError, RuntimeFailure
 from spark_runtime.scope import Scope, patterns_of
 from spark_runtime.state import TableLog, TableState
@@ -53,7 +53,7 @@ class Missing:
         bare = list(self._bare(run_keys))
         if not bare:
             return None
-        keys = some([key for key, _ in bare])
+        keys = listed([key for key, _ in bare])
         lacking = self._text({place for _, places in bare for place in places})
         named = "" if lacking == keys else f": {lacking}"
         return InputMissingError(
@@ -76,13 +76,13 @@ class Missing:
             )
 
     def _text(self, places: Collection[int]) -> str:
-        return some([str(key) for key in self.keys(places)])
+        return listed([str(key) for key in self.keys(places)])
 
     def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
         """Yield the run keys whose inputs were never written, with those inputs."""
         if self.spec.needs is None:
             if len(self.never) == len(self.needed):
-                yield some([str(one.key) for one in run_keys]) or EVERY, self.never
+                yield listed([str(one.key) for one in run_keys]) or EVERY, self.never
             return
         for number, ranges in enumerate(self.spec.needs):
             places = [place for first, last in ranges for place in range(first, last + 1)]

@@ -22,8 +22,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lineage_backfill.model import listed
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec
-from spark_runtime.checks import Audit, WriteOptions, problem, some
+from spark_runtime.checks import Audit, WriteOptions, problem
 from spark_runtime.commits import (
     app_id,
     commit_number,
@@ -599,7 +600,7 @@ class _Write:
         return output_result(self.output, self.scope, self.log, before, after, self.fit.drift)
 
     def _describe(self, partitions: Iterable[Pattern]) -> str:
-        return some(sorted(describe(self.columns, values) for values in partitions))
+        return listed(sorted(describe(self.columns, values) for values in partitions))
 
 
 def _ends_plainly(frame: DataFrame) -> bool:

@@ -27,7 +27,7 @@ from lineage_backfill.cli.render import mark, table
 from lineage_backfill.engines.runtime import find_jars, find_java
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
 from lineage_backfill.lineage.airflow import airflow_troubles
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.lineage import unread_in_words
 from lineage_backfill.presentation.names import keys_on_a_line
@@ -356,9 +356,7 @@ def _check(name: str, check: Callable[[], str]) -> Check:
 
 
 def _few(found: Sequence[object]) -> str:
-    return ", ".join(map(str, found[:3])) + (
-        f" and {len(found) - 3} more" if len(found) > 3 else ""
-    )
+    return listed([str(one) for one in found], 3)
 
 
 def _more(found: Any) -> str:

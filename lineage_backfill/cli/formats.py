@@ -11,6 +11,7 @@ from rich.text import Text
 
 from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.cli.render import MARKS, SHORT, apart, first, footer, in_brief, in_groups
+from lineage_backfill.model import listed
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation.draw import mermaid
 from lineage_backfill.presentation.names import Names, keys_in_short
@@ -27,7 +28,7 @@ from lineage_backfill.presentation.plans import (
     tree,
     whole_or_keys,
 )
-from lineage_backfill.presentation.text import counted, listed, safe
+from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.presentation.words import in_a_word, in_words, lasting
 
 _BACKTICKS = re.compile("`+")
@@ -171,18 +172,13 @@ def _others(
 ) -> list[str]:
     shown = others[: first(listing, SHOWN_NAMES)]
     cells = (
-        (", ".join(code(names(job.job)) for job in jobs[:SHOWN_NAMES]) + _more(jobs), plain(why))
+        (listed([code(names(job.job)) for job in jobs], SHOWN_NAMES), plain(why))
         for why, jobs in shown
     )
     parts = ["**Not run**", markdown_table("Job|Why", "-|-", cells)]
     if len(others) > len(shown):
         parts.append(f"and {counted(len(others) - len(shown), 'more reason')}; `--all` lists them.")
     return parts
-
-
-def _more(jobs: Sequence[PlannedJob]) -> str:
-    more = len(jobs) - SHOWN_NAMES
-    return f" and {more:,} more" if more > 0 else ""
 
 
 def _fitting(text: str) -> str:

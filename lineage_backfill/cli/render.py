@@ -11,6 +11,7 @@ from rich.text import Text
 
 from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.cli.terminal import moment
+from lineage_backfill.model import listed
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation import backfills
 from lineage_backfill.presentation.names import Names, keys_in_short, keys_in_words
@@ -25,7 +26,7 @@ from lineage_backfill.presentation.plans import (
     not_run,
     summary,
 )
-from lineage_backfill.presentation.text import UNKNOWN, counted, fitting, listed, safe, shortened
+from lineage_backfill.presentation.text import UNKNOWN, counted, fitting, safe, shortened
 from lineage_backfill.presentation.words import age, in_short, in_words
 
 #: From this width on owners have a column.

@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 
 from lineage_backfill.errors import MissingKeyError
+from lineage_backfill.model import listed
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import POINT, OrdinalSet
@@ -73,7 +74,7 @@ class StaticAxis:
             if position is None:
                 raise MissingKeyError(
                     f"{key!r} is not a key of {self.name or 'this calendar'}",
-                    hint="its keys are " + _some(self.keys),
+                    hint="its keys are " + listed(self.keys, 8),
                 )
             mask |= 1 << position
         return mask
@@ -288,8 +289,3 @@ def _split(mask: int, axes: Sequence[StaticAxis]) -> Iterator[tuple[tuple[str, .
     for row, positions in rows.items():
         for tail in _split(row, rest):
             yield (first.labels(positions), *tail)
-
-
-def _some(keys: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(keys[:most])
-    return shown + (f" and {len(keys) - most} more" if len(keys) > most else "")

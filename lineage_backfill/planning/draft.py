@@ -13,7 +13,7 @@ from glob import escape
 
 from lineage_backfill.lineage.families import Family, find_families
 from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.infer import Inference, skipping
@@ -150,9 +150,7 @@ class _Drafting:
         return quoted(ref.name if ref.namespace == self._home else str(ref))
 
     def _named(self, refs: Sequence[DatasetRef | JobRef]) -> str:
-        more = len(refs) - _SHOWN
-        shown = ", ".join(self._name(ref) for ref in refs[:_SHOWN])
-        return f"{shown} and {more} more" if more > 0 else shown
+        return listed([self._name(ref) for ref in refs], _SHOWN)
 
     def _table(self, kind: str, ref: DatasetRef | JobRef) -> list[str]:
         # Glob characters in a name are escaped.

@@ -13,7 +13,7 @@ from lineage_backfill.errors import (
 from lineage_backfill.lineage.families import Family, find_families
 from lineage_backfill.lineage.merge import merge_datasets
 from lineage_backfill.lineage.snapshot import DatasetNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.patterns import NamePattern
 from lineage_backfill.partitions.text import KeySet
@@ -135,12 +135,10 @@ def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> 
     touched = [one for one in families if not named.isdisjoint((*one.members, one.dataset))]
     if not touched:
         return
-    more = len(touched) - _SHOWN
-    counts = [f"{len(one.members):,} of {one.dataset}" for one in touched[:_SHOWN]]
+    counts = [f"{len(one.members):,} of {one.dataset}" for one in touched]
     raise UndeclaredPartitionsError(
         "names that look like partitions are not declared: "
-        + ", ".join(counts)
-        + (f" and {more:,} more" if more > 0 else "")
+        + listed(counts, _SHOWN)
         + f" (as {touched[0].members[-1]}); the lineage has only those of each job's last run",
         hint="Add these lines to the project file, or declare each by its exact name if it is a"
         " dataset of its own.",

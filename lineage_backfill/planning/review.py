@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.names import unknown
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.misnamed import Misnamed, misnamed
@@ -31,7 +31,6 @@ from lineage_backfill.project.matching import is_glob, names
 
 Level = Literal["error", "warning", "note"]
 Ref = TypeVar("Ref", DatasetRef, JobRef)
-_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,7 @@ class _Review:
         return ref.name if ref.namespace == self._declarations.namespace else str(ref)
 
     def _few(self, refs: Sequence[DatasetRef | JobRef]) -> str:
-        return _few([self._name(ref) for ref in refs])
+        return listed([self._name(ref) for ref in refs])
 
     # --- names ----------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class _Review:
                 kind="unknown-namespace",
                 place="[project]",
                 text=f"the lineage has no namespace {home!r}",
-                hint=f"The lineage has {_few(spaces)}.",
+                hint=f"The lineage has {listed(spaces)}.",
             )
 
     def _touched(self) -> set[DatasetRef]:
@@ -148,7 +147,7 @@ class _Review:
                     level="note",
                     kind="tied-dataset",
                     place=f'[[dataset]] "{ref.name}"',
-                    text=f"is {_few([str(one) for one in names])} in the lineage, by location",
+                    text=f"is {listed([str(one) for one in names])} in the lineage, by location",
                 )
 
     def _unused(
@@ -169,9 +168,8 @@ class _Review:
         if found is not None and (found.refused or not hint.startswith("Did you mean")):
             hint = found.hint
         elif elsewhere:
-            hint = (
-                f"The name exists in the namespace {_few(elsewhere)}: add `namespace` to the table."
-            )
+            spaces = listed(elsewhere)
+            hint = f"The name exists in the namespace {spaces}: add `namespace` to the table."
         return Finding(
             level="error" if found and found.refused else "warning",
             kind=f"unknown-{kind}",
@@ -311,7 +309,7 @@ class _Review:
                 kind="unknown-column",
                 place=f'[[dataset]] "{declared.name}"',
                 text=f"no column {column!r} in {self._few(refs)}",
-                hint=f"Did you mean {near[0]}?" if near else f"Columns: {_few(fields)}.",
+                hint=f"Did you mean {near[0]}?" if near else f"Columns: {listed(fields)}.",
             )
 
     def _contradictions(self) -> Iterator[Finding]:
@@ -434,8 +432,3 @@ def _alike(one: Calendar, other: Calendar) -> bool:
     """Whether two calendars have the same keys, apart from start and end."""
     times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
     return times[0] is times[1] and one.statics == other.statics
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

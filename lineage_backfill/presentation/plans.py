@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import chain
 from operator import itemgetter
 
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.missing import MissingReads
 from lineage_backfill.planning.plan import Plan, PlannedJob
@@ -17,7 +17,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.timeline import counts
 from lineage_backfill.presentation.draw import Drawing, Edge, Node
 from lineage_backfill.presentation.names import Names, keys_in_short, keys_on_a_line
-from lineage_backfill.presentation.text import UNKNOWN, counted, listed, safe
+from lineage_backfill.presentation.text import UNKNOWN, counted, safe
 from lineage_backfill.presentation.words import (
     before,
     in_words,

@@ -49,16 +49,6 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
-def listed(items: Sequence[str], most: int) -> str:
-    """Return the first items on a line, and how many more there are.
-
-    >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
-    ('a, b and 1 more', 'a')
-    """
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def fitting(items: Sequence[str], room: int) -> str:
     """Return as many of the first items as fit into `room` columns; at least part of one.
 

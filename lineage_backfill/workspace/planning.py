@@ -18,7 +18,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.lineage.families import Family
 from lineage_backfill.lineage.select import select as select_jobs
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.advice import advice
@@ -130,11 +130,9 @@ class Planning:
             raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
         if fresh.lineage["hash"] != plan.lineage["hash"]:
             names = moved(plan.lineage, fresh.lineage)
-            more = len(names) - _SHOWN_NAMES
             raise StalePlanError(
                 "the plan is stale: since it was made, other edges or declarations hold for "
-                + ", ".join(names[:_SHOWN_NAMES])
-                + (f" and {more:,} more" if more > 0 else ""),
+                + listed(names, _SHOWN_NAMES),
                 hint="Plan again with `lineage-backfill impact … --out`, and compare the two with"
                 " `lineage-backfill plan diff`.",
             )
