@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.instants import instant_text
 from lineage_backfill.runspec.values import (
     KEY_COLUMN,
     InputSpec,
@@ -129,7 +130,7 @@ class Emitter:
             run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "python")
         event = event_v2.RunEvent(
             eventType=event_v2.RunState[kind],
-            eventTime=_text(datetime.now(UTC)),
+            eventTime=instant_text(datetime.now(UTC)),
             producer=PRODUCER,
             run=event_v2.Run(self._id, run_facets),
             job=event_v2.Job(
@@ -290,11 +291,7 @@ def _custom(body: Mapping[str, Any]) -> dict[str, Any]:
 def _nominal(run: RunSpec) -> tuple[str, str] | None:
     starts = [key.start for key in run.keys if key.start is not None]
     ends = [key.end for key in run.keys if key.end is not None]
-    return (_text(min(starts)), _text(max(ends))) if starts and ends else None
-
-
-def _text(instant: datetime) -> str:
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return (instant_text(min(starts)), instant_text(max(ends))) if starts and ends else None
 
 
 def _run_uuid(started_at: datetime, identity: str) -> uuid.UUID:

@@ -1,4 +1,4 @@
-"""Reads times that are given as texts."""
+"""Times as texts: given to a run or on the command line, and held by documents."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def read_instant(text: str) -> datetime:
     if found.tzinfo is None:
         raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it like {found:%FT%RZ}.")
     return found.astimezone(UTC)
+
+
+def instant_text(instant: datetime) -> str:
+    """Return an instant as documents hold it, in UTC."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

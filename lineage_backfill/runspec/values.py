@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.project.declarations import OnDrift, OnEmpty, OnMissing, WriteMode
+from lineage_backfill.runspec.instants import instant_text
 
 SCHEMA_VERSION = 1
 
@@ -286,8 +287,3 @@ def _plain(value: Any) -> Any:
 
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in ",/=%" else char for char in text)
-
-
-def instant_text(instant: datetime) -> str:
-    """Return an instant in UTC as documents hold it."""
-    return instant.isoformat().replace("+00:00", "Z")
