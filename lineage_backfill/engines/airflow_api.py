@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -117,14 +117,9 @@ class AirflowApi:
         self, path: str, query: Mapping[str, Any], member: str
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list, page by page."""
-        offset = 0
-        while True:
-            answer = self.get(path, {**query, "limit": _PAGE, "offset": offset})
-            found = answer[member]
-            yield from found
-            offset += len(found)
-            if not found or offset >= answer["total_entries"]:
-                return
+        return _pages(
+            member, lambda offset: self.get(path, {**query, "limit": _PAGE, "offset": offset})
+        )
 
     def task_instances(
         self, dags: Sequence[str], runs: Sequence[str], tasks: Sequence[str] = ()
@@ -133,27 +128,24 @@ class AirflowApi:
         wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs)}
         if tasks:
             wanted["task_ids"] = list(tasks)
-        yield from self._listed("dagRuns/~/taskInstances", "task_instances", wanted)
+        return self._listed("dagRuns/~/taskInstances", "task_instances", wanted)
 
     def active_runs(self, dags: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the queued and running runs of some DAGs."""
         wanted = {"dag_ids": list(dags), "states": ["queued", "running"]}
-        yield from self._listed("dagRuns", "dag_runs", wanted)
+        return self._listed("dagRuns", "dag_runs", wanted)
 
     def _listed(
         self, what: str, member: str, wanted: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list whose query is in the request body, page by page."""
-        offset = 0
-        while True:
-            page = {"page_limit": _PAGE, "page_offset": offset, "order_by": "id"}
-            body = {**wanted, **page}
-            answer = self._ask("POST", f"/dags/~/{what}/list", body=body, again=True)
-            found = answer[member]
-            yield from found
-            offset += len(found)
-            if not found or offset >= answer["total_entries"]:
-                return
+        page = {**wanted, "page_limit": _PAGE, "order_by": "id"}
+
+        def ask(offset: int) -> Any:
+            body = {**page, "page_offset": offset}
+            return self._ask("POST", f"/dags/~/{what}/list", body=body, again=True)
+
+        return _pages(member, ask)
 
     def _ask(
         self,
@@ -278,3 +270,15 @@ def _said(answer: requests.Response) -> str:
     if isinstance(detail, dict):
         detail = detail.get("reason", detail)
     return str(detail)[:500]
+
+
+def _pages(member: str, ask: Callable[[int], Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a list; `ask` returns the page from an offset on."""
+    offset = 0
+    while True:
+        answer = ask(offset)
+        found = answer[member]
+        yield from found
+        offset += len(found)
+        if not found or offset >= answer["total_entries"]:
+            return
