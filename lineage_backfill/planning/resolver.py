@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -40,7 +40,8 @@ class _Lazy(dict[K, V]):
 class Resolver(DeclarationResolver):
     """Resolves lineage and declarations lazily, each dataset and job once, at one time.
 
-    It can serve several plans, except with runtime keys: those of `request` count.
+    It can serve several plans, except with runtime keys: those of `request` count, and those that
+    tables hold (`seen`), by dimension.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Resolver(DeclarationResolver):
         now: datetime,
         request: Request | None = None,
         functions: Mapping[str, KeyFunction] | None = None,
+        seen: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         asked = request or Request()
         names = DeclaredNames(declarations)
@@ -68,7 +70,7 @@ class Resolver(DeclarationResolver):
             names,
             self._told,
             now=now,
-            runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked),
+            runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked, seen or {}),
             functions=functions,
         )
         self._memo = KeyMemo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 
 from lineage_backfill.errors import UsageError
@@ -22,8 +22,8 @@ RUNTIME = "runtime"
 class RuntimeKeys:
     """The known keys of runtime dimensions, by the dimension's name.
 
-    They come from recorded runs, the request, and static keys of other dimensions of the same
-    name.
+    They come from recorded runs, the request, tables (`seen`), and static keys of other dimensions
+    of the same name.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class RuntimeKeys:
         snapshot: LineageSnapshot,
         edges: Edges,
         request: Request,
+        seen: Mapping[str, Collection[str]],
     ) -> None:
         """`resolver` makes one that tells which dimensions have runtime keys, without these."""
         self._make_resolver = resolver
         self._snapshot = snapshot
         self._edges = edges
         self._request = request
+        self._seen = seen
 
     def __call__(self, name: str) -> set[str]:
         """Return the known keys of one dimension."""
@@ -50,13 +52,15 @@ class RuntimeKeys:
     @cached_property
     def _known(self) -> KnownKeys:
         known = declared_keys(self._resolver.declarations)
+        for name, keys in self._seen.items():
+            known.setdefault(name, set()).update(keys)
         for record in self._snapshot.history:
             if record.partition_key:
                 try:
-                    keys = parse_partitions(record.partition_key)
+                    recorded = parse_partitions(record.partition_key)
                 except UsageError:
                     continue  # not a key in our notation
-                self._add_run(known, keys, record.job)
+                self._add_run(known, recorded, record.job)
         for changed in self._request.changed:
             add(known, changed.keys, self._resolver.calendar(changed.dataset))
         for rerun in self._request.jobs:

@@ -18,6 +18,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
+from lineage_backfill.partitions.mapping import paired_axes
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.request import ChangedJob
@@ -310,7 +311,7 @@ class _Judge:
         known = self._evidence(facts, side)
         wanted = side.written(self._existing(calendar, side, known))
         judged, why = known.judged(wanted)
-        missing = judged - known.made
+        missing = self._expected(facts, side, judged - known.made, known.made)
         older, unsure = [], NOTHING
         for edge in facts.live:
             stale, newest, doubt, trouble = self._older(facts, side, known, edge)
@@ -331,6 +332,34 @@ class _Judge:
             unjudged=side.run_keys((wanted - judged) | unsure),
             why=why,
         )
+
+    def _expected(
+        self, facts: JobFacts, side: _Side, missing: PartitionSet, made: PartitionSet
+    ) -> PartitionSet:
+        """Return those of the missing partitions that have to exist.
+
+        Of runtime keys these are the keys that an input holds. Where no input tells them, a period
+        is missing if none of its keys was made.
+        """
+        if not side.calendar.is_open or not missing:
+            return missing
+        held = [
+            found for edge in facts.live if (found := self._held(facts, side, edge)) is not None
+        ]
+        if held:
+            return missing & PartitionSet.union(held)
+        mask = side.calendar.full_mask
+        return missing - PartitionSet.of((ordinals, mask) for ordinals, _ in made.boxes)
+
+    def _held(self, facts: JobFacts, side: _Side, edge: Input) -> PartitionSet | None:
+        """Return the partitions that an input with keys of their dimension leads to."""
+        table, calendar = self._tables.get(edge.dataset), edge.data.calendar
+        if table is None or calendar is None or edge.own or facts.calendar is None:
+            return None
+        open_axes = {axis.name for axis in facts.calendar.statics if axis.runtime}
+        if not open_axes <= paired_axes(calendar, facts.calendar).keys():
+            return None
+        return self._reached(facts, side, edge, table.written)
 
     def _table(self, facts: JobFacts, side: _Side) -> TableRecord | None:
         """Return the facts in a log about the partitions that this job writes, if any."""

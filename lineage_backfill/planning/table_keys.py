@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -126,6 +126,17 @@ class TableKeys:
         boxes = [(OrdinalSet.of(ordinals), mask) for mask, ordinals in times.items()]
         return PartitionSet.of(boxes), tuple(strange)
 
+    def runtime_keys(
+        self, partitions: Iterable[Mapping[str, str | None]]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the keys of runtime dimensions in the partitions, with the dimension's name."""
+        axes = [(axis, self._column(axis)) for axis in self.calendar.statics if axis.runtime]
+        for held in partitions:
+            for axis, column in axes:
+                key = stored(held[self.names.get(column, column)], self.types[column])
+                if key and key != EVERY:
+                    yield axis.name, key
+
     @cached_property
     def _time_columns(self) -> Mapping[str, str | None]:
         """The columns with the time, each with its format."""
@@ -188,12 +199,13 @@ class TableKeys:
         """Return the mask of the static keys; 0 if there is no such combination."""
         masks = []
         for axis in self.calendar.statics:
-            column = next(
-                (c for c, (_, dimension) in self.columns.items() if (dimension or c) == axis.name),
-                next(iter(self.columns)),
-            )
+            column = self._column(axis)
             masks.append(self._position(axis, column, values[column]))
         return self.calendar.combine(masks)
+
+    def _column(self, axis: StaticAxis) -> str:
+        named = (c for c, (_, name) in self.columns.items() if (name or c) == axis.name)
+        return next(named, next(iter(self.columns)))
 
     def _position(self, axis: StaticAxis, column: str, text: str | None) -> int:
         if text is None:

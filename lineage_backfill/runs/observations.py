@@ -33,21 +33,56 @@ def of_tables(
     Without `by_spark`, logs that only Spark can read are left out. Raises TableLogError where no
     log can be read at all.
     """
+    histories, silent = histories_of(resolver, datasets, logs, by_spark=by_spark)
+    known, others = records_of(resolver, histories)
+    return known, silent | others
+
+
+def histories_of(
+    resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs, *, by_spark: bool = True
+) -> tuple[dict[DatasetRef, TableHistory], dict[DatasetRef, str]]:
+    """Return what the logs of tables hold, as `of_tables` does, by their physical partitions."""
     places, silent = _places(resolver, datasets)
     if not by_spark:
         every, places = places, _near(places)
         silent |= dict.fromkeys(every.keys() - places.keys(), "only Spark reads its log")
+    told = dict(zip(places, logs.histories(list(places.values())), strict=True))
+    silent |= {ref: str(one) for ref, one in told.items() if isinstance(one, BackfillError)}
+    return {ref: one for ref, one in told.items() if isinstance(one, TableHistory)}, silent
+
+
+def records_of(
+    resolver: Resolver, histories: Mapping[DatasetRef, TableHistory]
+) -> tuple[dict[DatasetRef, TableRecord], dict[DatasetRef, str]]:
+    """Return the histories of tables in keys, and for the others why they cannot be read."""
     known: dict[DatasetRef, TableRecord] = {}
+    silent: dict[DatasetRef, str] = {}
     names = _Names(resolver)
-    told = logs.histories(list(places.values()))
-    for dataset, history in zip(places, told, strict=True):
+    for dataset, history in histories.items():
         try:
-            if isinstance(history, BackfillError):
-                raise history
             known[dataset] = _record(resolver, dataset, history, names)
         except BackfillError as error:
             silent[dataset] = str(error)
     return known, silent
+
+
+def runtime_keys(
+    resolver: Resolver, histories: Mapping[DatasetRef, TableHistory]
+) -> dict[str, set[str]]:
+    """Return the keys of runtime dimensions that tables held, by the dimension's name."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for dataset, history in histories.items():
+        calendar = resolver.calendar(dataset)
+        if calendar is None or not calendar.is_open or history.version is None:
+            continue
+        try:
+            reader = reader_of(resolver, dataset, history.columns)
+        except DeclarationError:  # its record is not read either
+            continue
+        commits = [part for one in history.commits for part in (*one.changed, *one.made)]
+        for name, key in reader.runtime_keys((*commits, *history.old)):
+            found[name].add(key)
+    return found
 
 
 def of_near_tables(

@@ -54,7 +54,7 @@ from lineage_backfill.planning.staleness import (
 )
 from lineage_backfill.planning.table_keys import delta_table_of, keys_of
 from lineage_backfill.planning.timeline import Spans, timeline
-from lineage_backfill.ports import RunStore, TableLogs
+from lineage_backfill.ports import RunStore, TableHistory, TableLogs
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.sources import table_logs
@@ -318,12 +318,24 @@ class Planning:
             jobs = select_jobs(select, workspace.graph)
         if exclude:
             jobs -= select_jobs(exclude, workspace.graph)
-        tables = self._records_of_jobs(resolver, jobs)
-        self._records_known.update(tables.known)
+        histories, silent = self._histories(resolver, jobs)
+        seen = observations.runtime_keys(resolver, histories)
+        if seen:
+            resolver = Resolver(
+                snapshot,
+                self._declarations,
+                now=workspace.now,
+                functions=workspace.functions,
+                seen=seen,
+            )
+        known, unread = observations.records_of(resolver, histories)
+        # Which runtime keys a plan knows is another matter.
+        same = {ref for ref in known if not (found := resolver.calendar(ref)) or not found.is_open}
+        self._records_known.update({ref: known[ref] for ref in same})
         with workspace.open_store() as store:
             runs = observations.of_runs(resolver, snapshot.history, store)
-        stale = find_stale(resolver, tables=tables.known, runs=runs, jobs=jobs, since=since)
-        return stale, tables.unknown
+        stale = find_stale(resolver, tables=known, runs=runs, jobs=jobs, since=since)
+        return stale, silent | unread
 
     def read_logs(self, jobs: Collection[JobRef] | None = None) -> TableRecords:
         """Return the histories of all tables that these jobs use; None means all jobs.
@@ -352,16 +364,15 @@ class Planning:
         return observations.of_near_tables(resolver, datasets, self._logs)
 
     def _records_of_jobs(self, resolver: Resolver, jobs: Iterable[JobRef]) -> TableRecords:
-        edges = resolver.edges
-        touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
-        return self._records(resolver, touched, by_spark=True)
+        histories, unknown = self._histories(resolver, jobs)
+        known, unread = observations.records_of(resolver, histories)
+        return TableRecords(known=known, unknown=unknown | unread)
 
-    def _records(
-        self, resolver: Resolver, datasets: Iterable[DatasetRef], *, by_spark: bool
-    ) -> TableRecords:
-        began = time.monotonic()
-        known, unknown = observations.of_tables(
-            resolver, sorted(datasets), self._logs, by_spark=by_spark
-        )
-        log_time(began, f"table logs: {len(known)} of {len(known) + len(unknown)} could be read")
-        return TableRecords(known=known, unknown=unknown)
+    def _histories(
+        self, resolver: Resolver, jobs: Iterable[JobRef]
+    ) -> tuple[dict[DatasetRef, TableHistory], dict[DatasetRef, str]]:
+        began, edges = time.monotonic(), resolver.edges
+        touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
+        found, unknown = observations.histories_of(resolver, sorted(touched), self._logs)
+        log_time(began, f"table logs: {len(found)} of {len(touched)} could be read")
+        return found, unknown

@@ -114,6 +114,30 @@ def test_first_deployment(shop: Shop, asked: Callable[..., Any]) -> None:
     assert document["to_run"] == {"jobs": 2, "partitions": 10, "runs": 2}
 
 
+@pytest.mark.parametrize(
+    ("raw", "tidy", "found"),
+    [
+        ([(1, "123")], [(2, "13")], {"missing": ["2024-01-02"]}),
+        ([(1, "123")], [], {"missing": ["2024-01-01", "2024-01-02", "2024-01-03"]}),
+        ([(1, "123")], [(2, "123")], {}),
+        # The last write of one key does not make the others newer.
+        ([(1, "123"), (3, "2")], [(2, "123"), (4, "1")], {"older": {"raw": ["2024-01-02"]}}),
+    ],
+)
+def test_runtime_keys_are_those_of_the_tables(
+    shop: Shop,
+    asked: Callable[..., Any],
+    raw: list[tuple[int, str]],
+    tidy: list[tuple[int, str]],
+    found: dict[str, Any],
+) -> None:
+    days = 'grain = "day"\nstart = "2024-01-01"'
+    shop.project.write_text(shop.project.read_text().replace(days, 'keys = "runtime"'))
+    shop.table("raw", *raw)
+    shop.table("tidy", *tidy)
+    assert said(asked("--select", "clean")) == {"clean": found}
+
+
 def test_only_the_rest_and_what_follows_from_it(
     shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

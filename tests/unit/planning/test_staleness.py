@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -48,10 +48,10 @@ def at(hour: float) -> datetime:
 class World:
     """A lineage with what the logs of its tables and recorded runs tell."""
 
-    def __init__(self, edges: str = CHAIN, toml: str = DAYS) -> None:
+    def __init__(self, edges: str = CHAIN, toml: str = DAYS, **seen: Collection[str]) -> None:
         self.snapshot = lineage(edges)
         self.declared = declarations(toml)
-        self.resolver = Resolver(self.snapshot, self.declared, now=NOW)
+        self.resolver = Resolver(self.snapshot, self.declared, now=NOW, seen=seen)
         self.tables: dict[DatasetRef, TableRecord] = {}
         self.runs: dict[JobRef, list[Run]] = {}
 
@@ -423,6 +423,37 @@ def test_static_keys_are_judged_by_the_table_whatever_its_column_is_called(
     if "dimensions" in keys_of_job:
         named = {"missing": "region=asia", "older than raw": "region=us"}
     assert world.says("clean") == named
+
+
+STORES = """
+[[dataset]]
+name = "*"
+dimensions = [
+  { name = "day", grain = "day", start = "2024-01-09" }, { name = "store", keys = "runtime" },
+]
+"""
+
+
+def test_of_runtime_keys_those_are_missing_that_an_input_holds() -> None:
+    world = World("raw > clean > tidy", STORES, store=("eu", "us"))
+    world.table(
+        "raw", ("day=2024-01-09/store=eu,day=2024-01-09/store=us,day=2024-01-10/store=eu", 1)
+    )
+    world.table("tidy", ("day=2024-01-09/store=eu", 2))
+    assert world.says("clean") == {
+        "missing": "day=2024-01-09/store=us, day=2024-01-10/store=eu",
+    }
+
+
+def test_a_period_is_missing_if_no_input_tells_its_runtime_keys() -> None:
+    days = '[[dataset]]\nname = "raw"\ngrain = "day"\nstart = "2024-01-09"\n'
+    world = World("raw > clean > tidy", days + STORES, store=("eu", "us"))
+    world.table("raw", ("2024-01-09, 2024-01-10", 1), ("2024-01-09", 3))
+    world.table("tidy", ("day=2024-01-09/store=eu", 2))
+    assert world.says("clean") == {
+        "missing": "day=2024-01-10/store=*",
+        "older than raw": "day=2024-01-09/store=eu",
+    }
 
 
 def test_old_keys_can_be_left_out() -> None:
