@@ -59,7 +59,7 @@ from lineage_backfill.project.resolver import (
     unlisted_reads,
     written_keys,
 )
-from lineage_backfill.project.runtime_keys import add_run, declared_keys
+from lineage_backfill.project.runtime_keys import KnownKeys, add_run, declared_keys
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec, RunSpec
@@ -365,7 +365,7 @@ def resolve(
     if request.interval is not None:
         # Its end has passed, whatever this machine's clock says.
         now = max(now, _ended(request.interval[1], now, is_named=bool(named)))
-    runtime = declared_keys(job.declarations)
+    runtime = _declared_keys(job)
     add_run(runtime, named, job.ref, job.lineage.writes(job.ref), job.resolver(now, {}))
 
     @cache
@@ -415,7 +415,7 @@ def _ended(end: datetime, now: datetime, *, is_named: bool) -> datetime:
 def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     """Return the start of a run without named keys."""
     instant = int(now.timestamp())
-    resolver = job.resolver(now, declared_keys(job.declarations))
+    resolver = job.resolver(now, _declared_keys(job))
     declared = resolver.job(job.ref).declaration
     has_schedule = request.schedule is not None or (declared is not None and declared.schedule)
     if request.schedule_zone is not None and not has_schedule:
@@ -435,6 +435,11 @@ def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     if request.schedule is not None and not request.exact:
         return RunStart(now=instant, interval=previous_firings(schedule, instant))
     return RunStart(now=instant, schedule=schedule, exact=request.exact)
+
+
+def _declared_keys(job: DeclaredJob) -> KnownKeys:
+    facet = job.lineage.job_facet(job.ref) or {}
+    return declared_keys(job.declarations, facets.read_job(facet, f"job {job.ref}").reads)
 
 
 def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:

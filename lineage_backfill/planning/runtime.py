@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.request import Request
-from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.declarations import Declarations, ReadDeclaration
+from lineage_backfill.project.facets import read_job
 from lineage_backfill.project.resolver import DeclarationResolver
 from lineage_backfill.project.runtime_keys import KnownKeys, add, add_run, declared_keys
 
@@ -51,7 +52,7 @@ class RuntimeKeys:
 
     @cached_property
     def _known(self) -> KnownKeys:
-        known = declared_keys(self._resolver.declarations)
+        known = declared_keys(self._resolver.declarations, self._sent_reads())
         for name, keys in self._seen.items():
             known.setdefault(name, set()).update(keys)
         for record in self._snapshot.history:
@@ -66,6 +67,14 @@ class RuntimeKeys:
         for rerun in self._request.jobs:
             self._add_run(known, rerun.keys, rerun.job)
         return known
+
+    def _sent_reads(self) -> Iterator[ReadDeclaration]:
+        for node in self._snapshot.jobs.values():
+            if node.partitioning and node.partitioning.get("reads"):
+                try:
+                    yield from read_job(node.partitioning, str(node.ref)).reads
+                except DeclarationError:
+                    continue  # its job is blocked
 
     def _add_run(self, known: KnownKeys, keys: KeySet | None, job: JobRef) -> None:
         add_run(known, keys, job, self._edges.writes(job), self._resolver)

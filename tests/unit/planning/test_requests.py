@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -408,6 +409,53 @@ def test_a_run_of_every_runtime_key_stands_beside_no_run_of_one(batch: str) -> N
         "day=2024-03-10/shop=*",
         "day=2024-03-11/shop=s1",
     ]
+
+
+ANY_SHOP = '[[dataset]]\nname = "*"\nkeys = "runtime"\ncolumn = "shop"\n'
+SHOPS_BY_DAY = """
+[[dataset]]
+name = "*"
+dimensions = [
+  { name = "day", grain = "day", start = "2024-03-01" }, { name = "shop", keys = "runtime" },
+]
+"""
+OF_SHOPS = {"mapping": "map", "map": {"all": ["eu", "us"], "asia": ["jp"]}}
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+@pytest.mark.parametrize(
+    ("toml", "how", "changed", "wanted"),
+    [
+        (ANY_SHOP, OF_SHOPS, "us", "all"),
+        (ANY_SHOP, OF_SHOPS, "br", "skipped"),
+        (ANY_SHOP, OF_SHOPS, "*", "all, asia"),
+        (
+            SHOPS_BY_DAY,
+            {"dimensions": {"shop": OF_SHOPS}},
+            "day=2024-03-10/shop=us",
+            "day=2024-03-10/shop=all",
+        ),
+        (SHOPS_BY_DAY, OF_SHOPS, "day=2024-03-10/shop=jp", "day=2024-03-10/shop=asia"),
+    ],
+)
+def test_a_map_may_name_runtime_keys(
+    toml: str, how: dict[str, Any], changed: str, wanted: str, is_sent: bool
+) -> None:
+    read = {"dataset": "raw", **how}
+    facet = {"reads": [read]} if is_sent else None
+    node = JobNode(
+        ref=job("j"), reads=(dataset("raw"),), writes=(dataset("out"),), partitioning=facet
+    )
+    declared = "" if is_sent else f"job = [{{ name = 'j', reads = [{inline(read)}] }}]\n"
+    made = plan(request({"raw": changed}), LineageSnapshot.of([node]), declared + toml)
+    assert summary(made) == {"j": wanted}
+
+
+def inline(value: Any) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {inline(one)}' for name, one in value.items())} }}"
+    return repr(value)
 
 
 def test_the_keys_of_a_static_dataset_are_known_by_its_column() -> None:

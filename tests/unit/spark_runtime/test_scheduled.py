@@ -22,6 +22,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.text import expand
+from lineage_backfill.project.declarations import DimensionMapping, ReadDeclaration
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
@@ -603,6 +604,17 @@ def test_runtime_keys_may_be_named_and_are_all_where_none_is(
     assert source.partitions is not None
     assert [dict(part.values) for part in source.partitions] == [values]
     assert parse_spec(spec.to_dict() | {"result_path": "/r"}).outputs == spec.outputs
+
+
+def test_a_map_may_name_runtime_keys(nowhere: Project) -> None:
+    copy = replace(BY_CUSTOMER, name="copy", location="/copy")
+    of_big = DimensionMapping(mapping="map", map={"big": ("acme", "ajax")})
+    how = ReadDeclaration(dataset="", dimensions={"customer": of_big})
+    job = declare(nowhere, "j", reads=[Read(BY_CUSTOMER, how)], writes=[Write(copy)])
+    spec = run_spec(job, nowhere, StartRequest(keys=["day=2024-06-14/customer=big"]), NOW)
+    (source,) = spec.inputs
+    assert source.partitions is not None
+    assert [part.values["customer"] for part in source.partitions] == ["acme", "ajax"]
 
 
 def test_a_run_of_every_runtime_key_stands_beside_no_run_of_one(nowhere: Project) -> None:
