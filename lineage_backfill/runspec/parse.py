@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, cast, get_args
 
-from lineage_backfill.errors import SpecError, UsageError
+from lineage_backfill.errors import SpecError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.project.declarations import (
@@ -16,7 +16,6 @@ from lineage_backfill.project.declarations import (
     TableFormat,
     WriteMode,
 )
-from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.values import (
     NULL_DIRECTORY,
     SCHEMA_VERSION,
@@ -237,9 +236,12 @@ def _instant(text: str | None, place: str) -> datetime | None:
     if text is None:
         return None
     try:
-        return read_instant(text)
-    except UsageError as error:
-        raise SpecError(f"{place}: {error.message}") from error
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SpecError(f"{place}: {text!r} is not an instant") from error
+    if instant.tzinfo is None:
+        raise SpecError(f"{place}: {text!r} has no UTC offset")
+    return instant
 
 
 def _dataset(reader: _Reader) -> DatasetRef:

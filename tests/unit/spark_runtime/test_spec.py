@@ -48,6 +48,14 @@ def test_a_column_of_a_runtime_key_may_be_left_out(document: dict[str, Any]) -> 
     assert parse_spec(spec.to_dict()) == spec
 
 
+def test_keys_may_lie_at_the_ends_of_all_calendars(document: dict[str, Any]) -> None:
+    document["keys"][0].update(start="0001-01-01T00:00+00:00", end="9999-12-31T23:59+00:00")
+    (key,) = parse_spec(document).keys
+    assert key.start is not None
+    assert key.end is not None
+    assert (key.start.year, key.end.year) == (1, 9999)
+
+
 def test_a_spec_is_written_as_it_was_read(document: dict[str, Any]) -> None:
     assert parse_spec(parse_spec(document).to_dict()) == parse_spec(document)
 
@@ -67,7 +75,7 @@ def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (lambda d: d["job"].pop("entrypoint"), "run spec.job: 'entrypoint' is missing"),
         (
             lambda d: d["keys"][0].update(start="soon"),
-            r"run spec.keys\[0\]: 'soon' is not a time",
+            r"run spec.keys\[0\]: 'soon' is not an instant",
         ),
         (lambda d: d["keys"][0].update(start="2024-01-01T00:00"), "has no UTC offset"),
         (output(scope=[]), "outputs: no partition at all"),
