@@ -209,7 +209,7 @@ def _held(value: Any) -> Any:
 
 
 def _hash(members: Iterable[tuple[str, Any]]) -> str:
-    """Return the hash of a document, of which it holds a part at a time."""
+    """Return the hash of a document's members; of an iterator, 64 items are in memory at once."""
     encode = _SORTED.encode
     digest = hashlib.sha256()
 
