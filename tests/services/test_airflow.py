@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -32,24 +35,26 @@ VARIABLE = "LINEAGE_BACKFILL_TEST_AIRFLOW"
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def airflow() -> Iterator[Place]:
     """An Airflow with the DAGs of the tests."""
     given = os.environ.get(VARIABLE)
-    folder = Path(given) if given else tmp_path_factory.mktemp("airflow")
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(path.stat().st_mode | 0o011)  # PostgreSQL runs as a user of its own
-    (folder / "dags").mkdir(exist_ok=True)
-    shutil.copy(Path(__file__).with_name("airflow_dags.py"), folder / "dags")
-    script = str(ROOT / "scripts" / "airflow")
-    try:
+    with ExitStack() as stack:
+        # Not where pytest keeps its folders: PostgreSQL runs as a user of its own, and the next
+        # pytest of this machine lets only its own user in there.
+        folder = Path(
+            given or stack.enter_context(tempfile.TemporaryDirectory(prefix="lb-airflow-"))
+        )
+        folder.chmod(folder.stat().st_mode | 0o011)
+        (folder / "dags").mkdir(exist_ok=True)
+        shutil.copy(Path(__file__).with_name("airflow_dags.py"), folder / "dags")
         if not given:
-            subprocess.run([script, "up", str(folder)], check=True, timeout=600)
+            script = ROOT / "scripts" / "airflow"
+            down = partial(subprocess.run, [script, "down", folder], check=True, timeout=120)
+            stack.callback(down)
+            subprocess.run([script, "up", folder], check=True, timeout=600)
         place = Place((folder / "address").read_text().strip(), folder)
         until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 12, 120)
         yield place
-    finally:
-        if not given:
-            subprocess.run([script, "down", str(folder)], check=True, timeout=120)
 
 
 def test_a_fix_is_backfilled_through_airflow(airflow: Place) -> None:
