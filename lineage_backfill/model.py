@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class DatasetRef(NamedTuple):
@@ -40,14 +42,14 @@ def named(ref: DatasetRef | JobRef) -> dict[str, str]:
     return {"namespace": ref.namespace, "name": ref.name}
 
 
-def listed(items: Sequence[str], most: int = 5) -> str:
+def listed(items: Sequence[T], most: int = 5, name: Callable[[T], str] = str) -> str:
     """Return the first items on a line, and how many more there are.
 
     >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
     ('a, b and 1 more', 'a')
     """
     more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(map(name, items[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 class RunState(StrEnum):

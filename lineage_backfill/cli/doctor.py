@@ -356,7 +356,7 @@ def _check(name: str, check: Callable[[], str]) -> Check:
 
 
 def _few(found: Sequence[object]) -> str:
-    return listed([str(one) for one in found], 3)
+    return listed(found, 3)
 
 
 def _more(found: Any) -> str:

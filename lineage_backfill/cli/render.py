@@ -297,7 +297,7 @@ def footer(plan: Plan, facts: PlanFacts, names: Names) -> Text:
     """Return the jobs not affected, and the dates of plan and lineage."""
     text = Text()
     if facts.untouched:
-        told = listed([names(ref) for ref in facts.untouched], SHOWN_NAMES)
+        told = listed(facts.untouched, SHOWN_NAMES, names)
         text.append(f"Not affected: {counted(len(facts.untouched), 'job')} ({told})\n")
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")

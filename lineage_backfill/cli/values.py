@@ -8,12 +8,10 @@ from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.errors import UsageError
-from lineage_backfill.project.run_rules import read_length
+from lineage_backfill.project.run_rules import HOW_LONG, read_length
 from lineage_backfill.redaction import remember, secrets_of
 from lineage_backfill.runspec import strict_json
 from lineage_backfill.runspec.instants import read_instant, read_time
-
-_DURATION = "Write it as 90s, 30m, 2h or 90d, and at most 36500d."
 
 
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
@@ -64,5 +62,5 @@ def read_duration(text: str | None) -> timedelta | None:
         return None
     found = read_length(text)
     if found is None:
-        raise UsageError(f"{text!r} is not a duration", hint=_DURATION)
+        raise UsageError(f"{text!r} is not a duration", hint=HOW_LONG)
     return found

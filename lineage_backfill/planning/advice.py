@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.notices import few
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.planning.plan import Plan
 
 
@@ -116,4 +115,4 @@ def _with_parents(jobs: Iterable[JobRef], snapshot: LineageSnapshot) -> set[JobR
 
 
 def _names(refs: Iterable[DatasetRef | JobRef]) -> str:
-    return few(sorted(refs), str)
+    return listed(sorted(refs))

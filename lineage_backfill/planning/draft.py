@@ -150,7 +150,7 @@ class _Drafting:
         return quoted(ref.name if ref.namespace == self._home else str(ref))
 
     def _named(self, refs: Sequence[DatasetRef | JobRef]) -> str:
-        return listed([self._name(ref) for ref in refs], _SHOWN)
+        return listed(refs, _SHOWN, self._name)
 
     def _table(self, kind: str, ref: DatasetRef | JobRef) -> list[str]:
         # Glob characters in a name are escaped.

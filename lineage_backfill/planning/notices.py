@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.planning.infer import skipping
@@ -13,8 +12,6 @@ from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
-
-T = TypeVar("T")
 
 
 def notices(
@@ -27,7 +24,7 @@ def notices(
     for data, readers in propagation.read_whole.items():
         jobs = [str(facts.ref) for facts in readers]
         verb = "is" if len(jobs) == 1 else "are"
-        yield f"{data.unknown[0]}: {few(jobs, str)} {verb} assumed to read all of it"
+        yield f"{data.unknown[0]}: {listed(jobs)} {verb} assumed to read all of it"
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
     yield from _unmatched(resolver)
@@ -46,7 +43,7 @@ def notices(
         (_engineless(propagation), "no engine declared; `run` will refuse these jobs"),
     ):
         if found:
-            yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
+            yield f"{text}: {listed(found, name=lambda facts: str(facts.ref))}"
 
 
 def _unmatched(resolver: Resolver) -> Iterator[str]:
@@ -55,7 +52,7 @@ def _unmatched(resolver: Resolver) -> Iterator[str]:
     for kind in ("dataset", "job"):
         globs = [one for one in resolver.unmatched if one.kind == kind and not one.near]
         if globs:
-            names = few(globs, lambda one: repr(one.declared.name))
+            names = listed(globs, name=lambda one: repr(one.declared.name))
             yield f"no {kind} matches these patterns of [[{kind}]]: {names}"
     yield from resolver.unused_edges
 
@@ -91,12 +88,6 @@ def _engineless(propagation: Propagation) -> Sequence[JobFacts]:
     return [f for f, result in propagation.results.items() if result in lacking] if lacking else ()
 
 
-def few(found: Sequence[T], name: Callable[[T], str], most: int = 5) -> str:
-    """Return the first names, and how many more there are."""
-    shown = ", ".join(map(name, found[:most]))
-    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
-
-
 def _troubles(resolver: Resolver, reached: Iterable[JobFacts]) -> Iterator[str]:
     for facts in reached:
         edges = [*(e.dataset for e in facts.inputs), *(e.dataset for e in facts.outputs)]
@@ -124,7 +115,7 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
         if not result.left and (newest := _beyond(facts, propagation)) is not None
     ]
     if incomplete:
-        names = few(incomplete, lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
+        names = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
         yield f"not planned: these keys are not complete or do not exist yet: {names}"
 
 

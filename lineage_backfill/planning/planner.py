@@ -12,7 +12,7 @@ from lineage_backfill.lineage.columns import ALL, Path, column_parts, missed_edg
 from lineage_backfill.lineage.names import unknown as unknown_name
 from lineage_backfill.lineage.select import select
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
@@ -21,7 +21,7 @@ from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
 from lineage_backfill.planning.misnamed import refuse_misnamed
-from lineage_backfill.planning.notices import few, notices
+from lineage_backfill.planning.notices import notices
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob
 from lineage_backfill.planning.propagate import (
     Cause,
@@ -38,6 +38,7 @@ from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.planning.unmatched import refuse_unmatched
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.resolver import DatasetFacts, JobFacts, expired
+from lineage_backfill.runspec.instants import instant_text
 
 
 def build_plan(
@@ -158,7 +159,7 @@ class Planning:
                 continue
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
             if early := keys - job.calendar.clip(keys):
-                texts = few(render(job.calendar, early), as_text)
+                texts = listed(render(job.calendar, early), name=as_text)
                 self._warn(f"job {rerun.job}: not planned, not in its calendar yet: {texts}")
             before, settled = (
                 found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
@@ -180,7 +181,7 @@ class Planning:
     def _say_logged(self, changed: ChangedDataset) -> None:
         log = changed.log
         if log is not None and log.ignored:
-            names = few(log.ignored, str)
+            names = listed(log.ignored)
             self._warn(f"dataset {changed.dataset}: these changed partitions do not exist: {names}")
         elif log is not None and not changed.keys:
             self._warn(
@@ -220,7 +221,7 @@ class Planning:
             names = sorted({str(job) for job, _ in blind})
             self._warn(
                 "planned despite --columns, because their column lineage is unknown:"
-                f" {few(names, str)}"
+                f" {listed(names)}"
             )
         return missed
 
@@ -237,11 +238,11 @@ class Planning:
                 continue
             names = ", ".join(sorted(unknown))
             if node is None or not node.fields:
-                self._warn(f"no reader of {ref} is known to use {names}, only {few(known, str)}")
+                self._warn(f"no reader of {ref} is known to use {names}, only {listed(known)}")
                 continue
             raise UnknownNameError(
                 f"dataset {ref} has no column {names}",
-                hint=f"Its columns are {few(known, str, 12)}.",
+                hint=f"Its columns are {listed(known, 12)}.",
             )
 
     def _restraints(self) -> Constraints:
@@ -307,7 +308,7 @@ class Planning:
             )
         planned = [(jobs, len(result.planned)) for result, jobs in self.propagation.shares.items()]
         return Plan(
-            now=self._now.isoformat().replace("+00:00", "Z"),
+            now=instant_text(self._now),
             request=request_to_dict(self.request),
             changed=self._changed(),
             totals={
@@ -358,7 +359,7 @@ class Planning:
         return {
             "source": snapshot.source,
             **fingerprint(self.resolver, self.propagation.results, roots),
-            "taken_at": taken.isoformat().replace("+00:00", "Z") if taken else None,
+            "taken_at": instant_text(taken) if taken else None,
         }
 
 

@@ -103,7 +103,7 @@ class _Review:
         return ref.name if ref.namespace == self._declarations.namespace else str(ref)
 
     def _few(self, refs: Sequence[DatasetRef | JobRef]) -> str:
-        return listed([self._name(ref) for ref in refs])
+        return listed(refs, name=self._name)
 
     # --- names ----------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class _Review:
                     level="note",
                     kind="tied-dataset",
                     place=f'[[dataset]] "{ref.name}"',
-                    text=f"is {listed([str(one) for one in names])} in the lineage, by location",
+                    text=f"is {listed(names)} in the lineage, by location",
                 )
 
     def _unused(

@@ -38,7 +38,7 @@ from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.matching import is_glob, refuse_twice
 from lineage_backfill.project.patterns import completed
-from lineage_backfill.project.run_rules import Failure, RunRules, RunWindow, read_length
+from lineage_backfill.project.run_rules import HOW_LONG, Failure, RunRules, RunWindow, read_length
 from lineage_backfill.project.table import Table, near_misses
 
 #: The keys of which a calendar has exactly one.
@@ -295,10 +295,7 @@ def length(table: Table, key: str) -> timedelta | None:
         return None
     found = read_length(text)
     if found is None:
-        raise table.error(
-            f"`{key}` is {text!r}, which is not a duration",
-            hint="Write it as 90s, 30m, 2h or 1d, at most 36500d.",
-        )
+        raise table.error(f"`{key}` is {text!r}, which is not a duration", hint=HOW_LONG)
     if not found and key != "retry_wait":
         raise table.error(f"`{key}` is {text!r}, but must be more than 0")
     return found

@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 #: Why an attempt has failed: by what may pass, by its timeout, or by anything else.
 Failure = Literal["transient", "timeout", "failure"]
 
+#: How a length of time is written.
+HOW_LONG = "Write it as 90s, 30m, 2h or 90d, at most 36500d."
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _LONGEST = timedelta(days=36_500)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

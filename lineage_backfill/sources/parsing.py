@@ -11,14 +11,10 @@ from typing import Any, TypedDict
 import msgspec
 
 from lineage_backfill.lineage.event import Event
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
+from lineage_backfill.runspec.strict_json import refuse_constant
 
 #: Decides what is valid JSON; NaN and Infinity are not.
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 _decode = msgspec.json.Decoder().decode
 
 
