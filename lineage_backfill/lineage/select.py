@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -54,8 +55,7 @@ def select(texts: Iterable[str], graph: Graph) -> set[JobRef]:
         sources = _unwritten(match[3], graph) if match[4] else set()
         if not base and not sources:
             raise UnknownNameError(
-                f"the selector {text!r} matches no job",
-                hint="Check its spelling, or quote the glob.",
+                f"the selector {text!r} matches no job", hint=_hint(match[3], graph)
             )
         chosen |= base
         if match[4]:
@@ -80,6 +80,24 @@ def _base(text: str, graph: Graph) -> set[Ref]:
         found = {ref for ref in graph if _named(ref, text)}
     data = {ref for ref in found if isinstance(ref, DatasetRef)}
     return (found - data).union(*(graph.predecessors(ref) for ref in data))
+
+
+def _hint(text: str, graph: Graph) -> str:
+    """Return what to write instead of a selector that matches no job, here without its `+`."""
+    if _unwritten(text, graph):
+        return f"No job writes it. Its readers, and all downstream, are {text}+"
+    kind, colon, value = text.partition(":")
+    if colon and kind == "ns":
+        words = {ref.namespace for ref in graph if isinstance(ref, JobRef)}
+    elif colon and kind in ("tag", "owner"):
+        words = {word for _, said in graph.nodes(data=f"{kind}s", default=()) for word in said}
+    else:
+        kind, colon, value = "", "", text
+        words = {ref.name for ref in graph}
+    near = difflib.get_close_matches(value, sorted(words))
+    if not near:
+        return "Check its spelling, or quote the glob."
+    return f"Did you mean {' or '.join(kind + colon + word for word in near)}?"
 
 
 def _unwritten(text: str, graph: Graph) -> set[Ref]:

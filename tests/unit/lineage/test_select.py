@@ -74,6 +74,24 @@ def test_a_selector_that_means_nothing_is_refused(text: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("lod_a+2", "Did you mean load_a or load_b?"),
+        ("+joind", "Did you mean joined or join?"),
+        ("tag:dayly", "Did you mean tag:daily?"),
+        ("owner:team:date", "Did you mean owner:team:data or owner:team:sales?"),
+        ("ns:spark_prod", "Did you mean ns:spark:prod?"),
+        ("raw_a", "No job writes it. Its readers, and all downstream, are raw_a+"),
+        ("zzzzz", "Check its spelling, or quote the glob."),
+    ],
+)
+def test_the_hint_says_what_to_write_instead(text: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        select([text], GRAPH)
+    assert caught.value.hint == hint
+
+
 @pytest.mark.parametrize("text", ["", "+", "++", "2+", "  "])
 def test_an_empty_selector_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cannot read the selector"):
