@@ -20,8 +20,9 @@ from lineage_backfill.project.declarations import CalendarDeclaration, Declarati
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolver import DeclarationResolver, JobFacts
 
-#: For each job, before results of mappings are found again by the next plan.
-_MOST_RESULTS: Final = 16
+#: For each job, and at least, before results of mappings are found again by the next plan: so few
+#: that a planner which serves many requests holds less than twice what it does after ten.
+_MOST_RESULTS: Final = (4, 64)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -89,7 +90,8 @@ class Resolver(DeclarationResolver):
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""
-        if len(self._memo) > _MOST_RESULTS * self.known_jobs:
+        for_each, at_least = _MOST_RESULTS
+        if len(self._memo) > max(for_each * self.known_jobs, at_least):
             self._memo = KeyMemo()
         return self._memo
 
