@@ -244,6 +244,42 @@ def _add_written(
                 output(attempt.run_id, dataset).is_seen = False
 
 
+class _Part:
+    """One partition that runs have written: as the first of them found it and the last left it.
+
+    Several do where their keys are finer than the partition. `keys` is empty for a key within a
+    `*`, which may be missing in a calendar made from the plan.
+    """
+
+    def __init__(self, keys: PartitionSet, box: Any, version: int, told: Mapping[str, Any]) -> None:
+        self.keys, self.box = keys, box
+        self.first = self.last = told
+        self._from = self._to = version
+
+    def write(self, version: int, told: Mapping[str, Any]) -> None:
+        """Add what a run says of it that made this version of the table."""
+        if version < self._from:
+            self._from, self.first = version, told
+        if version >= self._to:
+            self._to, self.last = version, told
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its contents are not known to be equal."""
+        after = self.last.get("fingerprint")
+        return after is None or after != self.first.get("fingerprint_before")
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether it holds nothing any more."""
+        return bool(self.last.get("emptied"))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it held nothing before."""
+        return self.first.get("rows_before") == 0 and self.last.get("rows") != 0
+
+
 class _Output:
     """One dataset that one job writes: the partitions planned, and those rewritten."""
 
@@ -251,12 +287,10 @@ class _Output:
         self.job = job
         self.dataset = dataset
         self.calendar = calendar
-        names = ("planned", "cut_off", "touched", "changed", "emptied", "meanwhile")
+        names = ("planned", "cut_off", "touched", "changed", "meanwhile")
         self.sets = dict.fromkeys(names, NOTHING)
         self.strange: list[Any] = []  # touched, but not a key of the calendar
-        # Keys within a `*`, which may be missing in a calendar made from the plan.
-        self.open: dict[str, dict[str, Any]] = {"changed": {}, "appeared": {}, "vanished": {}}
-        self.rows = {"rows_before": 0, "rows": 0}
+        self.parts: dict[str, _Part] = {}
         self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
         self.is_seen = True  # what each unsuccessful run wrote
@@ -285,11 +319,8 @@ class _Output:
         self.sets["touched"] |= self.sets["changed"]
 
     def touch(self, written: Mapping[str, Any]) -> None:
-        """Add what a run reports as written.
-
-        Contents that are not known to be equal count as changed. If `*` was planned, all keys
-        within it are as planned.
-        """
+        """Add what a run reports as written; if `*` was planned, all keys within are as planned."""
+        version = written.get("version")
         for one in written["partitions"]:
             within = one.get("within")
             try:
@@ -298,32 +329,14 @@ class _Output:
                 self.strange.append(_box(one["key"]))
                 continue
             self.sets["touched"] |= key
-            fingerprint = one.get("fingerprint")
-            is_changed = fingerprint is None or fingerprint != one.get("fingerprint_before")
-            if within:
-                appeared = one.get("rows_before") == 0 and one.get("rows") != 0
-                self._note_open(
-                    one["key"],
-                    changed=is_changed,
-                    appeared=appeared,
-                    vanished=bool(one.get("emptied")),
-                )
-            elif is_changed:
-                self.sets["changed"] |= key
-            if one.get("emptied") and not within:
-                self.sets["emptied"] |= key
-            for what in self.rows:
-                self.rows[what] += one.get(what) or 0
+            box = _box(one["key"])
+            part = _Part(NOTHING if within else key, box, version or 0, one)
+            known = self.parts.setdefault(json.dumps(box, sort_keys=True), part)
+            known.write(version or 0, one)
         merged = written.get("merged") or {}  # of another program: perhaps with other members
         self.merged.update({name: merged[name] for name in _MERGED if merged.get(name) is not None})
-        if written.get("version") is not None:
-            self.versions.append(written["version"])
-
-    def _note_open(self, key: str | Mapping[str, str], **became: bool) -> None:
-        box = _box(key)
-        for what, holds in became.items():
-            if holds:
-                self.open[what][json.dumps(box, sort_keys=True)] = box
+        if version is not None:
+            self.versions.append(version)
 
     def document(self) -> Document:
         """Return its part of the report."""
@@ -339,19 +352,35 @@ class _Output:
             "by_log": bool(self.untold),
             "known": is_certain and self.is_seen,
             **{name: self._set(keys) for name, keys in self.sets.items()},
-            "changed": self._set(self.sets["changed"], self.open["changed"].values()),
-            "appeared": self._set(NOTHING, self.open["appeared"].values()),
-            "vanished": self._set(NOTHING, self.open["vanished"].values()),
+            **self._became(),
             "missing": self._set(missing),
             "unexpected": self._set(unexpected, self.strange),
-            **self.rows,
             **({"merged": dict(self.merged)} if self.merged else {}),
             "versions": sorted(set(self.versions)),
+        }
+
+    def _became(self) -> Document:
+        """Return what became of the partitions that are written."""
+        parts = self.parts.values()
+        changed = [one for one in parts if one.is_changed]
+        emptied = [one for one in parts if one.is_emptied]
+        keys = PartitionSet.union([self.sets["changed"], *(one.keys for one in changed)])
+        return {
+            "changed": self._set(keys, _within_star(changed)),
+            "emptied": self._set(PartitionSet.union(one.keys for one in emptied)),
+            "appeared": self._set(NOTHING, _within_star(one for one in parts if one.is_new)),
+            "vanished": self._set(NOTHING, _within_star(emptied)),
+            "rows_before": sum(one.first.get("rows_before") or 0 for one in parts),
+            "rows": sum(one.last.get("rows") or 0 for one in parts),
         }
 
     def _set(self, keys: PartitionSet, others: Collection[Any] = ()) -> Document:
         partitions = [*render(self.calendar, keys), *others]
         return {"count": len(keys) + len(others), "partitions": partitions}
+
+
+def _within_star(parts: Iterable[_Part]) -> list[Any]:
+    return [one.box for one in parts if not one.keys]
 
 
 def _box(key: str | Mapping[str, str]) -> Any:

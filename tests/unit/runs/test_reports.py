@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -52,6 +53,38 @@ def test_keys_within_a_star_are_as_planned_and_those_that_came_and_went_are_list
     assert found["vanished"] == {"count": 1, "partitions": ["*"]}
     assert found["changed"] == {"count": 3, "partitions": ["eu", "new", "*"]}
     assert found["emptied"]["count"] == 0
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_runs_that_share_a_partition_the_first_found_it_and_the_last_left_it(
+    output: _Output, order: tuple[int, ...]
+) -> None:
+    output.plan(("eu", "us"))
+    rows = [4, 0, 1, 3]  # emptied, then filled again
+    for number in order:
+        before, after = rows[number : number + 2]
+        told = {"fingerprint_before": f"f-{before}", "fingerprint": f"f-{after}"}
+        shared = part("eu", before, after, None) | told | {"emptied": not after}
+        own = [part("us", 1, 2, None)] if number == 1 else []
+        output.touch({"version": 7 + number, "partitions": [shared, *own]})
+    found = output.document()
+    assert (found["rows_before"], found["rows"]) == (4 + 1, 3 + 2)
+    assert found["changed"]["partitions"] == ["eu", "us"]
+    assert (found["emptied"]["count"], found["versions"]) == (0, [7, 8, 9])
+
+
+def test_what_the_last_of_several_runs_left_as_it_was_before_is_unchanged(output: _Output) -> None:
+    for version, (before, after) in enumerate([("a", "b"), ("b", "a")]):
+        told = {"fingerprint_before": before, "fingerprint": after}
+        output.touch({"version": version, "partitions": [part("eu", 1, 1, None) | told]})
+    assert output.document()["changed"]["count"] == 0
+
+
+def test_runs_of_a_table_without_versions_count_in_their_order(output: _Output) -> None:
+    for before, after in ((0, 1), (1, 5)):
+        output.touch({"version": None, "partitions": [part("eu", before, after, None)]})
+    found = output.document()
+    assert (found["rows_before"], found["rows"]) == (0, 5)
 
 
 def test_a_star_that_nothing_fits_was_rewritten_too(output: _Output) -> None:
