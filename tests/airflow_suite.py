@@ -998,6 +998,7 @@ class AirflowSuite:
         with pytest.raises(EngineError, match=r"covers .* not "):
             desk.submit(engine, desk.spec("one.build", hour))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("limit", range(5))
     @pytest.mark.parametrize("scene", ["created", "held", "cleared", "waited"])
     def test_a_process_that_dies_between_any_two_requests_is_taken_over(
@@ -1111,6 +1112,7 @@ class AirflowSuite:
         tries = [[number for _, number in place.of_key("slow_key.build", key)] for key in keys]
         assert tries == [[1, 2], [1, 2], [1, 2], [1]]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("job", "kind"),
         [
@@ -1129,6 +1131,7 @@ class AirflowSuite:
             sent = self.requests_of(place, desk, job, hours, tries, kind=kind)
             assert sent.total() <= 5 * 20, sent
 
+    @pytest.mark.slow
     def test_runs_whose_asset_starts_nothing_yet_take_few_requests_too(
         self, place: Place, desk: Desk
     ) -> None:

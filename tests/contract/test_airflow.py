@@ -27,6 +27,7 @@ class TestFakeAirflow(AirflowSuite):
         with fake_airflow.serve(folder) as url:
             yield Place(url, folder)
 
+    @pytest.mark.slow
     def test_tasks_among_others_and_their_assets_take_few_requests_too(
         self, place: Place, desk: Desk
     ) -> None:

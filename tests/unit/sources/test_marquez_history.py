@@ -157,6 +157,7 @@ def test_a_server_whose_database_was_made_anew_is_read_anew(tmp_path: Path) -> N
     assert whole(server, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_kept", [False, True])
 @pytest.mark.parametrize("view", ["both", "events", "graph"])
 def test_two_servers_at_one_address_are_never_mixed(
