@@ -132,7 +132,7 @@ def _rows(rows: Rows, names: Names, facts: PlanFacts, listing: ListOptions) -> l
     heading, groups = rows.grouped(listing.group_by)
 
     def such_as(row: Row) -> list[str]:
-        told = listed([names(job.job) for job in row.jobs], 3)
+        told = listed(row.jobs, 3, lambda job: names(job.job))
         return [f"{len(row.jobs):,}", plain(told)]
 
     grid = _table(groups, heading, plain, such_as, more="Jobs|Such as")

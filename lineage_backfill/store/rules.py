@@ -116,7 +116,7 @@ def already_undone(backfill_id: str, undone_by: str) -> ConflictError:
 
 def partitions_locked(holder: str, dataset: DatasetRef, keys: KeySet) -> ConflictError:
     """Return the error for partitions that another backfill is writing."""
-    shown = listed([str(key) for key in keys], 3)
+    shown = listed(keys, 3)
     return ConflictError(
         f"backfill {holder} holds partitions of {dataset} that this one writes: {shown}",
         hint=f"Wait for its end; if it makes no progress, `resume {holder}` or `cancel {holder}`.",
