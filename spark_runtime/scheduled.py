@@ -233,10 +233,17 @@ def declare(
     unsaid = tuple(one for data, one in coded.items() if names.datasets.find(data) is None)
     known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
     home = declarations.namespace
-    filed = [
-        [found for edge in edges if (found := target(edge, home, known)) is not None]
-        for edges in ((table.reads, table.writes) if table else ((), ()))
-    ]
+    filed: list[list[DatasetRef]] = [[], []]
+    if table is not None:
+        # A table for many jobs adds no edge to a job that declares its own, as in a plan.
+        shared = is_glob(table.name)
+        for found, edges, own in (
+            (filed[0], table.reads, read or written),
+            (filed[1], table.writes, written),
+        ):
+            if not (shared and own):
+                targets = (target(edge, home, known) for edge in edges)
+                found += [data for data in targets if data is not None]
     outputs = [*(data for data, _ in written), *filed[1]]
     if not outputs:
         near = tables_meant(declarations, ref, [data for data, _ in read], ())

@@ -799,3 +799,27 @@ def test_without_an_output_a_similar_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="declares no output") as caught:
         declare(load_project(tmp_path), "win")
     assert caught.value.hint.startswith("Is [[job]] 'wim' meant for it? Else declare")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "reads", "writes"),
+    [
+        # A table for one job adds edges to those in code.
+        ("load", {"reads": [Read(NAMES)], "writes": [Write(DAYS)]}, "names more", "days sums"),
+        # A table for many says how keys travel along the edges that a job has.
+        ("l*", {"reads": [Read(NAMES)], "writes": [Write(DAYS)]}, "names", "days"),
+        ("l*", {"writes": [Write(DAYS)]}, "", "days"),
+        ("l*", {"reads": [Read(NAMES)]}, "names", "sums"),
+        # A script that declares nothing has only the table.
+        ("l*", {}, "more", "sums"),
+    ],
+)
+def test_a_table_for_many_jobs_adds_no_edge_to_one_that_declares_its_own(
+    tmp_path: Path, name: str, given: dict[str, Any], reads: str, writes: str
+) -> None:
+    edges = '[[job.reads]]\ndataset = "more"\n[[job.writes]]\ndataset = "sums"\n'
+    text = f'[[job]]\nname = "{name}"\n{edges}'
+    (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+    job = declare(load_project(tmp_path), "load", **given)
+    assert " ".join(ref.name for ref in job.lineage.reads(job.ref)) == reads
+    assert " ".join(ref.name for ref in job.lineage.writes(job.ref)) == writes
