@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeVar
 
@@ -50,6 +51,16 @@ def listed(items: Sequence[T], most: int = 5, name: Callable[[T], str] = str) ->
     """
     more = len(items) - most
     return ", ".join(map(name, items[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def did_you_mean(word: str, known: Iterable[str], name: Callable[[str], str] = str) -> str:
+    """Return a hint with at most three known words that are much like `word`; "" without any.
+
+    >>> did_you_mean("dayly", ["daily", "hourly"]), did_you_mean("x", ["daily"])
+    ('Did you mean daily?', '')
+    """
+    near = get_close_matches(word, sorted(set(known)))
+    return f"Did you mean {' or '.join(map(name, near))}?" if near else ""
 
 
 class RunState(StrEnum):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import TypeVar
 
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean
 
 _LAST = re.compile("[/.]")
 Ref = TypeVar("Ref", DatasetRef, JobRef)
@@ -36,18 +35,16 @@ def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None
 def unknown(text: str, known: Iterable[DatasetRef | JobRef], *, kind: str) -> UnknownNameError:
     """Return the error for an unknown name, with similar names, bare or in full."""
     refs = list(known)
-    near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
-    if not near:
-        near = difflib.get_close_matches(text, sorted({str(ref) for ref in refs}), n=3)
+    near = did_you_mean(text, (ref.name for ref in refs))
+    near = near or did_you_mean(text, map(str, refs))
     if not near:  # the last part of a path, or of a table in a schema
-        near = sorted({str(ref) for ref in refs if _LAST.split(ref.name.rstrip("/"))[-1] == text})[
-            :3
-        ]
+        same = {str(ref) for ref in refs if _LAST.split(ref.name.rstrip("/"))[-1] == text}
+        near = f"Did you mean {' or '.join(sorted(same)[:3])}?" if same else ""
     whole, at, keys = text.rpartition("@")
     if at and any(whole in (ref.name, str(ref)) for ref in refs):
         hint = f"Write the partitions apart: {whole} --partitions {keys}"
     elif near:
-        hint = f"Did you mean {' or '.join(near)}?"
+        hint = near
     elif refs:
         hint = "`lineage-backfill lineage show` lists all names."
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -10,7 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -90,14 +89,14 @@ def _hint(text: str, graph: Graph) -> str:
     if colon and kind == "ns":
         words = {ref.namespace for ref in graph if isinstance(ref, JobRef)}
     elif colon and kind in ("tag", "owner"):
-        words = {word for _, said in graph.nodes(data=f"{kind}s", default=()) for word in said}
+        known = graph.nodes(data=f"{kind}s", default=())
+        matched = [said for ref, said in known if isinstance(ref, JobRef) or graph.in_degree[ref]]
+        words = set(chain.from_iterable(matched))
     else:
         kind, colon, value = "", "", text
         words = {ref.name for ref in graph}
-    near = difflib.get_close_matches(value, sorted(words))
-    if not near:
-        return "Check its spelling, or quote the glob."
-    return f"Did you mean {' or '.join(kind + colon + word for word in near)}?"
+    near = did_you_mean(value, words, lambda word: kind + colon + word)
+    return near or "Check its spelling, or quote the glob."
 
 
 def _unwritten(text: str, graph: Graph) -> set[Ref]:

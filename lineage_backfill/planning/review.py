@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Literal, TypeVar
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.names import unknown
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.misnamed import Misnamed, misnamed
@@ -303,13 +302,12 @@ class _Review:
                     lacking.setdefault(column, []).append(ref)
         for column, refs in lacking.items():
             fields = self._snapshot.datasets[refs[0]].fields
-            near = get_close_matches(column, fields, n=1)
             yield Finding(
                 level="warning",
                 kind="unknown-column",
                 place=f'[[dataset]] "{declared.name}"',
                 text=f"no column {column!r} in {self._few(refs)}",
-                hint=f"Did you mean {near[0]}?" if near else f"Columns: {listed(fields)}.",
+                hint=did_you_mean(column, fields) or f"Columns: {listed(fields)}.",
             )
 
     def _contradictions(self) -> Iterator[Finding]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from typing import Any, TypeVar, cast
 
 from lineage_backfill.errors import ConfigError, UsageError
+from lineage_backfill.model import did_you_mean, listed
 from lineage_backfill.setting_types import misfit
 
 T = TypeVar("T")
@@ -17,10 +17,8 @@ T = TypeVar("T")
 def near_misses(word: str, known: Iterable[str]) -> str:
     """Return a hint that offers what `word` may have meant, or lists all that is known."""
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    if close:
-        return "Did you mean " + " or ".join(f"`{name}`" for name in close) + "?"
-    return "Known here: " + ", ".join(f"`{name}`" for name in names) + "." if names else ""
+    near = did_you_mean(word, names, "`{}`".format)
+    return near or (f"Known here: {listed(names, len(names), '`{}`'.format)}." if names else "")
 
 
 class Table:

@@ -8,7 +8,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +24,7 @@ from lineage_backfill.model import (
     BackfillState,
     DatasetRef,
     RunState,
+    did_you_mean,
     listed,
 )
 from lineage_backfill.partitions.text import KeySet
@@ -74,10 +74,7 @@ def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
 
 def unknown_backfill(backfill_id: str, known: Iterable[str]) -> UnknownNameError:
     """Return the error for a backfill that is not in the store."""
-    near = get_close_matches(backfill_id, list(known), n=3)
-    hint = (
-        f"Did you mean {' or '.join(near)}?" if near else "`lineage-backfill history` lists them."
-    )
+    hint = did_you_mean(backfill_id, known) or "`lineage-backfill history` lists them."
     return UnknownNameError(f"no backfill {backfill_id}", hint=hint)
 
 

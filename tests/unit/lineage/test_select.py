@@ -6,7 +6,7 @@ import pytest
 
 from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage.select import select
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
 
@@ -25,7 +25,9 @@ SNAPSHOT = LineageSnapshot.of(
         node("report", "joined", "report"),
         node("mail", "report", "", tags=("daily",)),
         JobNode(ref=JobRef("spark:prod", "a[1]+b"), reads=(DatasetRef("w", "raw_b"),)),
-    ]
+    ],
+    # No job writes it, so that its tag selects none.
+    [DatasetNode(ref=DatasetRef("w", "raw_a"), tags=("vendor",))],
 )
 GRAPH = SNAPSHOT.graph()
 
@@ -80,6 +82,7 @@ def test_a_selector_that_means_nothing_is_refused(text: str) -> None:
         ("lod_a+2", "Did you mean load_a or load_b?"),
         ("+joind", "Did you mean joined or join?"),
         ("tag:dayly", "Did you mean tag:daily?"),
+        ("tag:vendors", "Check its spelling, or quote the glob."),
         ("owner:team:date", "Did you mean owner:team:data or owner:team:sales?"),
         ("ns:spark_prod", "Did you mean ns:spark:prod?"),
         ("raw_a", "No job writes it. Its readers, and all downstream, are raw_a+"),
