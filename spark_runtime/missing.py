@@ -53,7 +53,7 @@ class Missing:
         bare = list(self._bare(run_keys))
         if not bare:
             return None
-        keys = listed([key for key, _ in bare])
+        keys = listed(bare, name=lambda one: one[0])
         lacking = self._text({place for _, places in bare for place in places})
         named = "" if lacking == keys else f": {lacking}"
         return InputMissingError(
@@ -76,13 +76,13 @@ class Missing:
             )
 
     def _text(self, places: Collection[int]) -> str:
-        return listed([str(key) for key in self.keys(places)])
+        return listed(self.keys(places))
 
     def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
         """Yield the run keys whose inputs were never written, with those inputs."""
         if self.spec.needs is None:
             if len(self.never) == len(self.needed):
-                yield listed([str(one.key) for one in run_keys]) or EVERY, self.never
+                yield listed(run_keys, name=lambda one: str(one.key)) or EVERY, self.never
             return
         for number, ranges in enumerate(self.spec.needs):
             places = [place for first, last in ranges for place in range(first, last + 1)]
