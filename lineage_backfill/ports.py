@@ -257,9 +257,6 @@ class Engine(Protocol):
         An adopted run is left running: the attempt ends as cancelled, and its error says so.
         """
 
-    def logs(self, handle: str) -> str:
-        """Return the log of the attempt so far."""
-
     def pack(self, spec_path: Path) -> None:
         """Compact the files of a successful attempt, once that is recorded; `find` still works."""
         return

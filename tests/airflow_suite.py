@@ -30,6 +30,7 @@ from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Origin
 from lineage_backfill.project.declarations import DagTasks
+from tests.fakes import log_of
 from tests.unit.partitions.support import calendar, labels
 
 #: The DAGs begin before it.
@@ -638,8 +639,8 @@ class AirflowSuite:
         assert desk.wait(engine, handle) is AttemptState.FAILED
         failed = "task build is failed after try 1: ValueError: no such column"
         assert engine.poll(handle).error == failed
-        assert "no such column" in engine.logs(handle)
-        assert "task build, try 1:" in engine.logs(handle)
+        assert "no such column" in log_of(handle)
+        assert "task build, try 1:" in log_of(handle)
         (place.folder / "fails").unlink()
         assert desk.run("one.build", hour, attempt=2) is AttemptState.SUCCEEDED
         assert [line["try"] for line in place.started("one.build", hour)] == [1, 2]
@@ -658,7 +659,7 @@ class AirflowSuite:
         (place.folder / "fails").unlink()
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
         last = place.started("retrying.build", hour)[-1]["try"]
-        tries = re.findall(r"^task build, try (\d+):$", engine.logs(handle), re.MULTILINE)
+        tries = re.findall(r"^task build, try (\d+):$", log_of(handle), re.MULTILINE)
         assert [*map(int, tries)] == [*range(2, last + 1)]  # the first was of another attempt
         engine.close()
         other = desk.engine()
@@ -799,7 +800,7 @@ class AirflowSuite:
         engine = desk.engine()
         handle = desk.submit(engine, desk.spec("three.b", hour))
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert "also started by Airflow: follower/asset_triggered__" in engine.logs(handle)
+        assert "also started by Airflow: follower/asset_triggered__" in log_of(handle)
         found = engine.identify(handle)
         assert found is not None
         (also,) = found.also_started

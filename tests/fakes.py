@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
@@ -22,6 +23,11 @@ from lineage_backfill.ports import (
 )
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
+
+
+def log_of(handle: str) -> str:
+    """Return the log of an attempt."""
+    return AttemptFiles(Path(handle)).log()
 
 
 def planned_run(
@@ -166,9 +172,6 @@ class FakeEngine(Engine):
             self.left_running.append(handle)
         said = "left running" if is_adopted else "stopped"
         self.end(handle, Outcome(state=AttemptState.CANCELLED, error=said))
-
-    def logs(self, handle: str) -> str:
-        return ""
 
     def close(self) -> None:
         pass

@@ -312,11 +312,6 @@ class AirflowEngine(Engine):
                     where = f"{path}/taskInstances/{segment(view.task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
 
-    def logs(self, handle: str) -> str:
-        """Return the logs of the attempt's tries, the earlier ones first."""
-        one = self._watched.get(handle)
-        return AttemptFiles(Path(handle)).log() + ("" if one is None else self._log(one))
-
     def pack(self, spec_path: Path) -> None:
         AttemptFiles(spec_path).pack()
 

@@ -31,6 +31,9 @@ _PREFIX = "spark.kubernetes."
 _UPLOADS = f"{_PREFIX}file.upload.path"
 #: The properties by which files reach a driver.
 _SHARES = (f"{_PREFIX}driver.volumes.", f"{_PREFIX}driver.podTemplateFile", _UPLOADS)
+#: How much of a driver's log is read, from its end: in bytes, and in lines where none can be given.
+MOST_LOG = 10_000_000
+_LINES = "50000"
 #: What spark-submit says of a pod, as far as it is read here.
 _SAID = (
     'jsonpath=phase: {.status.phase}{range .status.containerStatuses[*].state.terminated}{"\\n"}'
@@ -69,7 +72,7 @@ class Cluster(Protocol):
         """Stop the application."""
 
     def logs(self, token: str) -> str:
-        """Return the output of the driver."""
+        """Return the end of the driver's output."""
 
 
 class Kubernetes(Cluster):
@@ -144,8 +147,8 @@ class Kubernetes(Cluster):
         self._ask([*self._submit, "--kill", f"{self._namespace}:{_pod(token)}"])
 
     def logs(self, token: str) -> str:
-        """Return the output of the driver's pod."""
-        return self._ask([*self._kubectl, "logs", _pod(token)])
+        """Return the end of the output of the driver's pod."""
+        return self._ask([*self._kubectl, "logs", "--tail", _LINES, _pod(token)])
 
 
 def _pod(token: str) -> str:

@@ -196,9 +196,6 @@ class PoolEngine(Engine):
             if task.worker is not None and task.outcome is None:
                 task.worker.stop(task.request)
 
-    def logs(self, handle: str) -> str:
-        return AttemptFiles(Path(handle)).log()
-
     def pack(self, spec_path: Path) -> None:
         AttemptFiles(spec_path).pack()
 

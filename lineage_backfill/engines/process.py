@@ -150,9 +150,6 @@ class ProcessEngine(Engine):
             self._cancelled.add(handle)
             self.stop(files, pid)
 
-    def logs(self, handle: str) -> str:
-        return AttemptFiles(Path(handle)).log()
-
     def pack(self, spec_path: Path) -> None:
         AttemptFiles(spec_path).pack()
 

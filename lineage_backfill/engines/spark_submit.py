@@ -22,7 +22,7 @@ from threading import Timer
 from typing import Any, Literal
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
-from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker, was_killed
+from lineage_backfill.engines.clusters import MOST_LOG, Cluster, Kubernetes, asker, was_killed
 from lineage_backfill.engines.defaults import defaults_file, read_defaults
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
@@ -143,16 +143,6 @@ class SparkSubmitEngine(ProcessEngine):
         elif self._is_on_yarn:  # the driver's own output follows
             name = application_id(files.log_begin())
         return EngineRun(origin=Origin.CREATED, id=name)
-
-    def logs(self, handle: str) -> str:
-        """Return the output of spark-submit, and of the driver if that runs elsewhere."""
-        said = super().logs(handle)
-        if self.cluster is None:
-            return said
-        try:
-            return said + self.cluster.logs(_token(AttemptFiles(Path(handle))))
-        except ServiceUnreachableError as error:
-            return f"{said}\nthe driver's own log cannot be read: {error}\n"
 
     # Starting
 
@@ -296,7 +286,7 @@ class SparkSubmitEngine(ProcessEngine):
         why = "".join(f": {line}" for line in reason.splitlines()[:1])
         return Outcome(
             state=AttemptState.FAILED,
-            error=f"the application's state on the cluster is {state}{why}; see its logs",
+            error=f"the application's state on the cluster is {state}{why}; see its log",
             transient=state is AttemptState.FAILED and was_killed(reason),
         )
 
@@ -305,8 +295,11 @@ class SparkSubmitEngine(ProcessEngine):
 
     def _keep(self, handle: str, outcome: Outcome) -> None:
         super()._keep(handle, outcome)
+        files = AttemptFiles(Path(handle))
         with suppress(OSError, ValueError, KeyError):  # of its run spec, if that is damaged
-            shutil.rmtree(self._uploads(_token(AttemptFiles(Path(handle)))), ignore_errors=True)
+            if self.cluster is not None and outcome.state is AttemptState.FAILED:
+                _add_to_log(files, _log_of(self.cluster, _token(files)))
+            shutil.rmtree(self._uploads(_token(files)), ignore_errors=True)
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
         """Whether the driver still runs on the cluster; a cancelled one is stopped."""
@@ -346,8 +339,7 @@ class SparkSubmitEngine(ProcessEngine):
             try:
                 self.cluster.stop(_token(files))
             except ServiceUnreachableError as error:
-                with files.log_path.open("a", encoding="utf-8") as log:
-                    log.write(f"it could not be stopped: {error}\n")
+                _add_to_log(files, f"it could not be stopped: {error}\n")
 
     def _cluster_of(self, master: str) -> Cluster:
         if master == "yarn":
@@ -373,6 +365,19 @@ def _find_program(spark_home: str | None, environment: Mapping[str, str]) -> tup
     if home is None:
         return "spark-submit", None
     return str(Path(home) / "bin" / "spark-submit"), home
+
+
+def _log_of(cluster: Cluster, token: str) -> str:
+    """Return the end of the driver's log, or why it cannot be read."""
+    try:
+        return cluster.logs(token)[-MOST_LOG:]
+    except ServiceUnreachableError as error:
+        return f"the driver's log cannot be read: {error}\n"
+
+
+def _add_to_log(files: AttemptFiles, text: str) -> None:
+    with files.log_path.open("a", encoding="utf-8") as log:
+        log.write(text)
 
 
 def _kill(files: AttemptFiles, pid: int) -> None:

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 import requests
 
-from lineage_backfill.engines.clusters import Ask, Cluster
+from lineage_backfill.engines.clusters import MOST_LOG, Ask, Cluster
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
@@ -133,7 +133,9 @@ class ResourceManager:
                     _PRINTED
                 ):  # other files contain the environment, with its secrets
                     continue
-                text = self._request("GET", f"{base}/containerlogs/{container}/{name}").text
+                text = self._request(
+                    "GET", f"{base}/containerlogs/{container}/{name}?size=-{MOST_LOG}"
+                ).text
                 parts.append(f"{name} of {container}:\n{text}\n")
         return "".join(parts)
 

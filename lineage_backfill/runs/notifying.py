@@ -14,7 +14,7 @@ from lineage_backfill import redaction
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState, named
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Clock, Lease, Move, Notice, Reporter, RunStore
+from lineage_backfill.ports import Clock, Lease, Move, Notice, Reporter, RunStore, Start
 from lineage_backfill.project.notify import Event, NotifyDeclaration
 from lineage_backfill.runs.reports import instant
 
@@ -164,6 +164,9 @@ class StallReporter(Reporter):
 
     def backfill_extended(self, plan: Plan) -> None:
         self._reporter.backfill_extended(plan)
+
+    def engine_starting(self, start: Start) -> None:
+        self._reporter.engine_starting(start)
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self._reporter.run_started(run, attempt)

@@ -14,6 +14,7 @@ import pytest
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
+from tests.fakes import log_of
 from tests.sessions import INTERPRETED
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
@@ -121,7 +122,7 @@ def test_it_writes_partitions_fails_cleanly_and_survives_greed_and_a_killed_work
     outcome = bench.engine.poll(broken)
     assert outcome.error == "ValueError: no such column"
     assert not outcome.transient
-    assert "no such column" in bench.engine.logs(broken)
+    assert "no such column" in log_of(broken)
 
     greedy = bench.submit("t-4", "greedy", "2024-03-01")
     assert bench.wait(greedy) is AttemptState.FAILED

@@ -15,6 +15,7 @@ import pytest
 from lineage_backfill.engines import create_engine
 from lineage_backfill.ports import AttemptState, Engine
 from spark_runtime.deltalog import DeltaLog
+from tests.fakes import log_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -152,7 +153,7 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
     dead = bench.submit("dies_after_its_commit", "others", "2024-03-01")
     bench.wait(good, dead)
     outcome = bench.engine.poll(good)
-    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(good)
+    assert outcome.state is AttemptState.SUCCEEDED, log_of(good)
     assert outcome.result is not None
     (written,) = outcome.result["outputs"]
     assert [(one["key"], one["rows"]) for one in written["partitions"]] == [
@@ -162,7 +163,7 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
     assert bench.engine.find(Path(good), "t-days") == good
 
     outcome = bench.engine.poll(dead)
-    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(dead)
+    assert outcome.state is AttemptState.SUCCEEDED, log_of(dead)
     assert outcome.result is not None
     (written,) = outcome.result["outputs"]
     log = DeltaLog(str(bench.folder / "others"))
@@ -181,7 +182,7 @@ def test_what_an_application_wrote_is_put_back_by_another(bench: Bench) -> None:
     handle = bench.submit("days", "days", "2024-03-01", "2024-03-02", undo="t-days")
     bench.wait(handle)
     outcome = bench.engine.poll(handle)
-    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert outcome.state is AttemptState.SUCCEEDED, log_of(handle)
     assert log.state().partitions == {}
 
 
@@ -189,7 +190,7 @@ def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
     handle = bench.submit("slow", "days", "2024-03-03")
     lineage = Path(handle).with_name("lineage")
     while "START" not in "".join(path.read_text() for path in lineage.glob("*")):
-        assert not bench.engine.poll(handle).state.is_final, bench.engine.logs(handle)
+        assert not bench.engine.poll(handle).state.is_final, log_of(handle)
         time.sleep(0.1)
     later = bench.new_engine()
     assert later.find(Path(handle), "t-slow") == handle

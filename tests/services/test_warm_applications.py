@@ -20,6 +20,7 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.ports import AttemptState
 from spark_runtime.deltalog import DeltaLog
 from tests.e2e.test_spark_submit import SCRIPT, SETTINGS, Bench
+from tests.fakes import log_of
 from tests.services.proxy import Proxy
 
 JOBS = """
@@ -238,8 +239,8 @@ def test_runs_share_an_application_and_nothing_else(bench: Bench) -> None:
     found: list[Any] = []
     for handle in handles:
         outcome = bench.engine.poll(handle)
-        assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(handle)
-        lines = [line for line in bench.engine.logs(handle).splitlines() if "FOUND" in line]
+        assert outcome.state is AttemptState.SUCCEEDED, log_of(handle)
+        lines = [line for line in log_of(handle).splitlines() if "FOUND" in line]
         assert len(lines) == 1
         found.append(json.loads(lines[0].partition("FOUND ")[2]))
     assert len(applications(bench)) == 1
@@ -257,7 +258,7 @@ def test_a_cancelled_run_leaves_its_application(bench: Bench, job: str) -> None:
     wait_until_begun(bench, handle)
     time.sleep(3)
     bench.engine.cancel(handle)
-    assert state_of(bench, handle) is AttemptState.CANCELLED, bench.engine.logs(handle)
+    assert state_of(bench, handle) is AttemptState.CANCELLED, log_of(handle)
     after = bench.submit("days", "days", "2024-03-04", name=f"after-{job}")
     assert state_of(bench, after) is AttemptState.SUCCEEDED
     assert applications(bench) == before
@@ -271,7 +272,7 @@ def test_an_executor_and_a_worker_that_die_cost_a_run_nothing(bench: Bench, clus
     time.sleep(3)
     (executor,) = executors(cluster)
     os.kill(executor, signal.SIGKILL)
-    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, log_of(handle)
     handle = bench.submit("slow", "days", "2024-03-06", name="worker")
     wait_until_begun(bench, handle)
     time.sleep(3)
@@ -279,7 +280,7 @@ def test_an_executor_and_a_worker_that_die_cost_a_run_nothing(bench: Bench, clus
     name = next(one for one in ("worker-1", "worker-2") if one in Path(folder_of(executor)).parts)
     os.kill(int((cluster / f"{name}.pid").read_text()), signal.SIGKILL)
     os.kill(executor, signal.SIGKILL)
-    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, log_of(handle)
     assert applications(bench) == before
     assert {"t-executor", "t-worker"} <= tokens(bench)
 
@@ -331,7 +332,7 @@ def test_a_run_that_fills_the_memory_of_its_driver_ends_it_and_no_other_run(benc
         handle = bench.engine.submit(path, f"t-hungry-{attempt}")
         assert state_of(bench, handle) is AttemptState.FAILED
         outcomes.append(bench.engine.poll(handle).transient)
-    assert outcomes == [True, False], bench.engine.logs(handle)
+    assert outcomes == [True, False], log_of(handle)
     after = bench.submit("days", "days", "2024-03-09", name="after-hungry")
     assert state_of(bench, after) is AttemptState.SUCCEEDED
     assert not {"t-hungry-1", "t-hungry-2"} & tokens(bench)
@@ -361,7 +362,7 @@ def test_an_application_outlives_its_tool_and_the_next_one_goes_on_with_it(bench
     handle = bench.engine.find(spec, "t-adopted")
     assert handle is not None
     assert bench.engine.poll(handle).state is AttemptState.RUNNING
-    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, log_of(handle)
     after = bench.submit("days", "days", "2024-03-11", name="after-adopted")
     assert state_of(bench, after) is AttemptState.SUCCEEDED
     assert len(applications(bench) - before) == 1
@@ -401,7 +402,7 @@ def test_runs_at_once_share_an_application_whose_network_fails(
     bench.wait(*handles)
     pools = set()
     for handle, day in zip(handles, days, strict=True):
-        log = bench.engine.logs(handle)
+        log = log_of(handle)
         assert bench.engine.poll(handle).state is AttemptState.SUCCEEDED, log
         (line,) = [line for line in log.splitlines() if "FOUND" in line]
         found = json.loads(line.partition("FOUND ")[2])
@@ -422,7 +423,7 @@ def test_runs_at_once_share_an_application_whose_network_fails(
     bench.engine.cancel(stopped)
     bench.wait(beside, stopped)
     assert bench.engine.poll(stopped).state is AttemptState.CANCELLED
-    assert bench.engine.poll(beside).state is AttemptState.SUCCEEDED, bench.engine.logs(beside)
+    assert bench.engine.poll(beside).state is AttemptState.SUCCEEDED, log_of(beside)
 
     for number, fault in enumerate(("cut", "reset")):
         handle = bench.submit("slow", "days", f"2024-03-0{5 + number}", name=fault)
@@ -434,7 +435,7 @@ def test_runs_at_once_share_an_application_whose_network_fails(
         assert bench.engine.poll(handle).state is AttemptState.RUNNING
         for proxy in proxies:
             proxy.heal()
-        assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+        assert state_of(bench, handle) is AttemptState.SUCCEEDED, log_of(handle)
     assert len(applications(bench)) == 1
     expected = {*(f"t-at-{day}" for day in days), "t-beside", "t-cut", "t-reset"}
     assert tokens(bench) == expected
@@ -450,7 +451,7 @@ def test_scripts_at_once_read_and_write_for_their_own_runs(
         handles = [script_run(bench, table, day) for day in days]
         bench.wait(*handles)
         for handle, day, n in zip(handles, days, sums, strict=True):
-            log = bench.engine.logs(handle)
+            log = log_of(handle)
             assert bench.engine.poll(handle).state is AttemptState.SUCCEEDED, log
             (line,) = [line for line in log.splitlines() if "FOUND" in line]
             assert json.loads(line.partition("FOUND ")[2]) == {
@@ -507,9 +508,9 @@ def test_runs_go_on_while_the_master_is_dead_and_after_it(
     first = wait_until_begun(one, handle)
     time.sleep(3)
     os.kill(int((cluster / "master.pid").read_text()), signal.SIGKILL)
-    assert state_of(one, handle) is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert state_of(one, handle) is AttemptState.SUCCEEDED, log_of(handle)
     handle = one.submit("days", "days", "2024-03-13", name="without")
-    assert state_of(one, handle) is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert state_of(one, handle) is AttemptState.SUCCEEDED, log_of(handle)
     assert wait_until_begun(one, handle) == first
     before = executors(cluster)
     subprocess.run([SCRIPT, "master", cluster], check=True)
@@ -520,7 +521,7 @@ def test_runs_go_on_while_the_master_is_dead_and_after_it(
         handle = one.submit("days", "days", "2024-03-14", name=f"after-{attempt}")
         if state_of(one, handle) is AttemptState.SUCCEEDED:
             break
-        assert one.engine.poll(handle).transient, one.engine.logs(handle)
+        assert one.engine.poll(handle).transient, log_of(handle)
     assert wait_until_begun(one, handle) != first
     assert tokens(one) == {"t-during", "t-without", f"t-after-{attempt}"}
     one.engine.close()

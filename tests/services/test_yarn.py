@@ -18,6 +18,7 @@ from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
 from spark_runtime.deltalog import DeltaLog
 from tests.e2e.test_spark_submit import Bench
+from tests.fakes import log_of
 from tests.services.machine import Machine
 from tests.services.test_two_machines import LEASE_OVER
 from tests.services.yarn import JOBS, SCRIPT, Yarn, bench, wait_for
@@ -58,7 +59,7 @@ def test_both_modes_write_leave_a_result_and_are_known_by_their_tags(
     for one, handle in zip(modes, handles, strict=True):
         one.wait(handle)
         outcome = one.engine.poll(handle)
-        assert outcome.state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+        assert outcome.state is AttemptState.SUCCEEDED, log_of(handle)
         assert outcome.result is not None
         (written,) = outcome.result["outputs"]
         assert [(key["key"], key["rows"]) for key in written["partitions"]] == [("2024-03-01", 1)]
@@ -68,12 +69,9 @@ def test_both_modes_write_leave_a_result_and_are_known_by_their_tags(
         assert application["finalStatus"] == "SUCCEEDED"
         assert one.engine.identify(handle) == EngineRun(origin=Origin.CREATED, id=application["id"])
     # One that has ended is found by another engine, too, and is not submitted again.
-    cluster, handle = modes[1], handles[1]
-    cluster.settings["env"]["PATH"] += f":{yarn.folder / 'bin'}"
-    later = cluster.new_engine()
-    assert later.submit(Path(handle), "t-Days-1") == handle
+    later = modes[1].new_engine()
+    assert later.submit(Path(handles[1]), "t-Days-1") == handles[1]
     assert len(yarn.applications("t-days-1")) == 1
-    wait_for(lambda: "days of 2024-03-01" in later.logs(handle))  # once YARN has gathered them
     later.close()
 
 
@@ -81,7 +79,7 @@ def begun(one: Bench, handle: str, day: str) -> None:
     """Wait until the job of an attempt has begun."""
 
     def has_begun() -> bool:
-        assert not one.engine.poll(handle).state.is_final, one.engine.logs(handle)
+        assert not one.engine.poll(handle).state.is_final, log_of(handle)
         return (one.folder / f"begun-{day}").exists()
 
     wait_for(has_begun)
@@ -109,6 +107,7 @@ def test_a_driver_that_is_killed_there_may_be_tried_again(
     for handle, transient in ((killed, True), (left, False)):
         outcome = one.engine.poll(handle)
         assert (outcome.state, outcome.transient) == (AttemptState.FAILED, transient), outcome
+        assert "days of 2024-03-02" in log_of(handle)
 
 
 def test_while_yarn_does_not_answer_a_run_is_in_doubt_and_not_made_again(
@@ -135,7 +134,7 @@ def test_while_yarn_does_not_answer_a_run_is_in_doubt_and_not_made_again(
     for _each_engine in range(2):
         one.wait(handle)
     for engine in (one.engine, later):
-        assert engine.poll(handle).state is AttemptState.SUCCEEDED, engine.logs(handle)
+        assert engine.poll(handle).state is AttemptState.SUCCEEDED, log_of(handle)
     assert len(yarn.applications("t-doubt")) == 1
     assert tokens(one.folder) == {"t-doubt"}
     later.close()
@@ -246,9 +245,9 @@ def share_an_application(one: Bench) -> str:
     handles = [one.submit("days", "days", f"2024-03-0{n}", name=f"shares-{n}") for n in (1, 2)]
     one.wait(*handles)
     for n, handle in enumerate(handles, 1):
-        assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
-        assert one.engine.logs(handle).count("days of") == 1
-        assert f"days of 2024-03-0{n}" in one.engine.logs(handle)
+        assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, log_of(handle)
+        assert log_of(handle).count("days of") == 1
+        assert f"days of 2024-03-0{n}" in log_of(handle)
     (name,) = applications(one)
     waiting = one.submit("waits", "days", "2024-03-03", name="waits")
     begun(one, waiting, "2024-03-03")
@@ -257,7 +256,7 @@ def share_an_application(one: Bench) -> str:
     assert one.engine.poll(waiting).state is AttemptState.CANCELLED
     after = one.submit("days", "days", "2024-03-03", name="after")
     one.wait(after)
-    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
+    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, log_of(after)
     assert applications(one) == {name}
     assert tokens(one.folder) == {f"t-{what}" for what in ("shares-1", "shares-2", "after")}
     return name
@@ -277,7 +276,7 @@ def test_an_application_on_yarn_outlives_its_tool_and_what_submitted_it(
     end_a_driver(one)
     after = one.submit("days", "days", "2024-03-11", name="after")
     one.wait(after)
-    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
+    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, log_of(after)
     assert len(applications(one)) == 2
     assert tokens(tmp_path) == {"t-adopted", "t-after"}
     one.engine.close()
@@ -320,7 +319,7 @@ def adopt(one: Bench, spec: Path) -> None:
     assert one.engine.poll(handle).state is AttemptState.RUNNING
     (one.folder / "go").touch()
     one.wait(handle)
-    assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, log_of(handle)
     assert applications(one) == {name}
 
 

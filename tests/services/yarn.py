@@ -51,11 +51,13 @@ def waits(context: RunContext):
 
 @job(output="days", batch="range")
 def dies(context: RunContext):
+    print(f"days of {context.keys[0].key}", flush=True)
     os.kill(os.getpid(), 9)
 
 
 @job(output="days", batch="range")
 def deadly(context: RunContext):
+    print(f"days of {context.keys[0].key}", flush=True)
     os._exit(3)
 """
 

@@ -29,6 +29,7 @@ from spark_runtime.application import Channel, Host
 from spark_runtime.attempt import describe_error
 from spark_runtime.errors import Cancelled, Stranded
 from tests.contract.test_engine import Bench, make
+from tests.fakes import log_of
 
 FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
 
@@ -519,7 +520,7 @@ def test_runs_meet_in_one_application_and_keep_their_logs_apart(fair: Bench) -> 
     assert len(applications(fair)) == 1
     for handle in handles:
         assert fair.engine.poll(handle).state is AttemptState.SUCCEEDED
-        assert fair.engine.logs(handle).count("running r-1") == 1
+        assert log_of(handle).count("running r-1") == 1
         assert Path(handle).with_name("log.txt").stat().st_mode & 0o077 == 0
 
 

@@ -163,7 +163,9 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
     assert not any("upload.path" in part or part.endswith("=1g") for part in argv)
     env = program(project, 'echo "$@" >&2; exit 1', "kubectl")
     found = engine(project, **settings, env=env)
-    assert "--namespace data" in found.logs(str(project / "runs" / "spec.json"))
+    assert found.cluster is not None
+    with pytest.raises(ServiceUnreachableError, match="--namespace data"):
+        found.cluster.logs("t-1")
 
 
 #: What a warm driver is given unless somebody else has: another value, and the beginning of ours.
@@ -351,7 +353,10 @@ def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) ->
     assert cluster.logs("t-1") == "said"
     assert ask.asked[0].startswith(get)
     assert ask.asked[0].endswith(f" {pod}")
-    assert ask.asked[1:] == [f"{submit} --kill namespace:{pod}", f"{kubectl} logs {pod}"]
+    assert ask.asked[1:] == [
+        f"{submit} --kill namespace:{pod}",
+        f"{kubectl} logs --tail 50000 {pod}",
+    ]
 
     ask.answers = [ServiceUnreachableError("no kubectl"), answer]
     assert cluster.look("t-1") == state
@@ -426,6 +431,36 @@ def test_a_driver_that_was_killed_on_its_cluster_is_transient(
     assert outcome.error is not None
     assert first in outcome.error
     yarn.close()
+
+
+@pytest.mark.parametrize(
+    ("phase", "logs", "kept"),
+    [
+        ("Failed", "echo no such column", "Submitted\nno such column\n"),
+        (
+            "Failed",
+            "echo no route to host >&2; exit 1",
+            (
+                "Submitted\nthe driver's log cannot be read: "
+                "`kubectl --server https://h …` failed: no route to host\n"
+            ),
+        ),
+        ("Succeeded", "echo no such column", "Submitted\n"),
+    ],
+)
+def test_a_failed_attempt_keeps_the_log_of_its_driver_on_the_cluster(
+    project: Path, phase: str, logs: str, kept: str
+) -> None:
+    answers = f"case $* in *' get '*) echo phase: {phase};; *' logs '*) {logs};; esac"
+    env = program(project, answers, "kubectl")
+    files = AttemptFiles(project / "runs" / "spec.json")
+    files.log_path.write_text("Submitted\n")
+    files.claim({"life_sign": str(project / "none")})
+    found = engine(project, master="k8s://h", deploy_mode="cluster", env=env)
+    handle = found.find(files.spec_path, "t-1")
+    assert handle is not None
+    assert found.poll(handle).state is AttemptState(phase.lower())
+    assert files.log() == kept
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_the_driver_s_log_comes_from_its_node_or_from_the_program(
     files = {"containerLogsInfo": {"containerLogInfo": listed}}
     rest = f"{node}/ws/v1/node"
     web.get(f"{rest}/containers/container_1_2/logs", json=files)
-    web.get(f"{rest}/containerlogs/container_1_2/stdout", body="printed")
+    web.get(f"{rest}/containerlogs/container_1_2/stdout?size=-10000000", body="printed")
     program = Program("gathered")
     assert "printed" in yarn(tmp_path, program).logs(TOKEN)
     assert program.asked == []

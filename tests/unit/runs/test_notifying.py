@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -221,6 +223,17 @@ def test_what_stalls_is_told_once_until_it_goes_on(store: SqlRunStore) -> None:
     clock.at += timedelta(days=1)
     reporter.look()
     assert told(store) == []
+
+
+def test_the_reporter_behind_it_hears_everything(store: SqlRunStore) -> None:
+    reporter = Mock(Reporter)
+    stall = StallReporter(reporter, store, Notices([ALL], clock=Clock()))
+    hooks = [name for name in vars(Reporter) if not name.startswith("_")]
+    for name in hooks:
+        count = len(signature(getattr(Reporter, name)).parameters) - 1
+        hard = {"hard": True} if name == "stopping" else {}
+        getattr(stall, name)(*map(str, range(count - len(hard))), **hard)
+    assert [one[0] for one in reporter.method_calls] == hooks
 
 
 def test_a_store_that_refuses_a_notice_of_no_change_fails_nothing(
