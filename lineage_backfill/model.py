@@ -95,29 +95,23 @@ _UNDER_WAY = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 _GOOD = frozenset({RunState.SUCCEEDED, RunState.SKIPPED})
 _FINAL = _GOOD | {RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED}
 
+# RUNNING may follow itself: what a run runs as in its engine has become known.
+_ONWARDS = frozenset(
+    {
+        RunState.RUNNING,
+        RunState.SUCCEEDED,
+        RunState.FAILED,
+        RunState.PENDING,
+        RunState.CANCELLED,
+    }
+)
 #: Allowed state changes of a run; the run store refuses all others.
 ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
     RunState.PENDING: frozenset(
         {RunState.SUBMITTED, RunState.SKIPPED, RunState.BLOCKED, RunState.CANCELLED}
     ),
-    RunState.SUBMITTED: frozenset(
-        {
-            RunState.RUNNING,
-            RunState.SUCCEEDED,
-            RunState.FAILED,
-            RunState.PENDING,
-            RunState.CANCELLED,
-        }
-    ),
-    RunState.RUNNING: frozenset(
-        {
-            RunState.RUNNING,  # what it runs as in its engine has become known
-            RunState.SUCCEEDED,
-            RunState.FAILED,
-            RunState.PENDING,
-            RunState.CANCELLED,
-        }
-    ),
+    RunState.SUBMITTED: _ONWARDS,
+    RunState.RUNNING: _ONWARDS,
     RunState.SUCCEEDED: frozenset(),
     RunState.SKIPPED: frozenset(),
     # Users may request these again (`retry`, `resume`).

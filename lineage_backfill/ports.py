@@ -596,9 +596,6 @@ class RunStore(Protocol):
     ) -> Lease:
         """Take the lease; raises ConflictError while another live owner holds it."""
 
-    def holder(self, backfill_id: str) -> Holder | None:
-        """Return the last holder, None if the lease is free; raises UnknownNameError."""
-
     def keep_to(self, target: str) -> None:
         """Reserve the store for the first target; raises UsageError for another one.
 

@@ -15,7 +15,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from lineage_backfill.project.matching import DeclaredNames, target
+from lineage_backfill.project.matching import DeclaredNames, only_space, target
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -44,7 +44,7 @@ class Edges:
         self.declared_reads: dict[JobRef, list[DatasetRef]] = {}
         self.declared_writes: dict[JobRef, list[DatasetRef]] = {}
         for space, declaration in names.jobs.exact():
-            ref = JobRef(space or self._home(declaration.name), declaration.name)
+            ref = JobRef(space or only_space(declaration.name, snapshot.jobs), declaration.name)
             node = snapshot.jobs.get(ref)
             for edges, found, into in (
                 (declaration.reads, node.reads if node else (), self.declared_reads),
@@ -59,10 +59,6 @@ class Edges:
     def declared_datasets(self) -> Iterable[tuple[str | None, DatasetDeclaration]]:
         """The tables of single datasets, with their namespaces."""
         return self._datasets.exact()
-
-    def _home(self, job: str) -> str:
-        spaces = {ref.namespace for ref in self._snapshot.jobs if ref.name == job}
-        return spaces.pop() if len(spaces) == 1 else "default"
 
     def target(self, edge: ReadDeclaration | WriteDeclaration) -> DatasetRef | None:
         """Return the dataset of a declared edge; None for a glob."""

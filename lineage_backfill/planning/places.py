@@ -26,7 +26,7 @@ from lineage_backfill.project.locations import (
     without_file,
     without_partition,
 )
-from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, names
+from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, names, only_space
 from lineage_backfill.project.matching import target as named_by
 
 Parts = tuple[str, ...]
@@ -217,10 +217,7 @@ class Places:
         return min(tables, key=lambda ref: (ref not in targets, ref not in refs, ref))
 
     def _ref(self, declared: DatasetDeclaration, known: Iterable[DatasetRef]) -> DatasetRef:
-        space = declared.namespace or self._home
-        if space is None:
-            spaces = {ref.namespace for ref in known if ref.name == declared.name}
-            space = spaces.pop() if len(spaces) == 1 else "default"
+        space = declared.namespace or self._home or only_space(declared.name, known)
         return DatasetRef(space, declared.name)
 
     def _refuse_edges(

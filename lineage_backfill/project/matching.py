@@ -173,11 +173,13 @@ def target(
     """
     if is_glob(edge.dataset):
         return None
-    space = edge.namespace or home
-    if space is None:
-        spaces = {ref.namespace for ref in known if ref.name == edge.dataset}
-        space = spaces.pop() if len(spaces) == 1 else "default"
-    return DatasetRef(space, edge.dataset)
+    return DatasetRef(edge.namespace or home or only_space(edge.dataset, known), edge.dataset)
+
+
+def only_space(name: str, known: Iterable[DatasetRef | JobRef]) -> str:
+    """Return the namespace of the only one with this name, else "default"."""
+    spaces = {ref.namespace for ref in known if ref.name == name}
+    return spaces.pop() if len(spaces) == 1 else "default"
 
 
 def named_dataset(declarations: Declarations, text: str) -> DatasetRef:

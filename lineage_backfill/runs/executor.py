@@ -220,13 +220,13 @@ class Executor:
         self.store.request_control(
             backfill_id, ControlRequest.KILL if kill else ControlRequest.CANCEL, now=now
         )
-        if is_driving(self.store.holder(backfill_id), now):
+        if is_driving(self.store.claim(backfill_id).holder, now):
             return None
         try:
             with self._leased(backfill_id) as lease:
                 return self._drive(lease)
         except ConflictError:
-            if is_driving(self.store.holder(backfill_id), self.clock.now()):
+            if is_driving(self.store.claim(backfill_id).holder, self.clock.now()):
                 return None  # a driver was faster
             raise
 
@@ -474,7 +474,7 @@ class Executor:
                 now = self.store.time(self.clock.now())
                 return self.store.acquire(backfill_id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
             except ConflictError as error:
-                holder = self.store.holder(backfill_id)
+                holder = self.store.claim(backfill_id).holder
                 if first is None:
                     first = holder
                     self.reporter.waiting(error.message)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 
-from lineage_backfill.errors import ConflictError, MissingKeyError, UnfitRunError, UsageError
+from lineage_backfill.errors import ConflictError, UnfitRunError, UsageError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import parse_existing
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.runs.external import OutsideRun, OutsideRuns
@@ -76,7 +76,8 @@ class LiveRuns:
             assert calendar is not None
             told = self._engines[engine](job)
             try:
-                shared = keys & _existing(calendar, told or ())
+                # An engine may name keys that are newer than the plan.
+                shared = keys & parse_existing(calendar, told or ())
             except UsageError as error:
                 raise UnfitRunError(
                     f"cannot determine which keys others run: engine {engine!r} names keys that"
@@ -103,12 +104,3 @@ class LiveRuns:
     def _is_live(self, run: OutsideRun) -> bool:
         began = run.record.started_at
         return run.ended_at is None and began is not None and self._now() - began < SILENT
-
-
-def _existing(calendar: Calendar, told: KeySet) -> PartitionSet:
-    """Return the keys that an engine names, without those that are newer than the plan."""
-    found = NOTHING
-    for key in told:
-        with suppress(MissingKeyError):
-            found |= parse(calendar, (key,))
-    return found

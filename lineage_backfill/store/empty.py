@@ -7,18 +7,12 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from lineage_backfill.errors import StoreError
-from lineage_backfill.model import JobRef, RunState
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.model import RunState
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import (
     BackfillRecord,
-    Claim,
-    Driver,
     Lease,
-    Notice,
-    PastRun,
     RunStore,
-    Trace,
 )
 from lineage_backfill.store.rules import lease_lost, unknown_backfill
 
@@ -33,44 +27,25 @@ class EmptyRunStore(RunStore):
     ) -> NoReturn:
         raise StoreError(f"backfill {record.id} cannot be kept: there is no run store")
 
-    def backfills(self, *, deleted: bool = False) -> tuple[BackfillRecord, ...]:
-        return ()
-
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
         return {one: {} for one in backfills}
-
-    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
-        return ()
-
-    def past_runs(self, limit: int) -> tuple[PastRun, ...]:
-        return ()
-
-    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
-        return
-
-    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
-        return ()
 
     def _unknown(self, backfill_id: str, *_: Any, **__: Any) -> NoReturn:
         raise unknown_backfill(backfill_id, ())
 
     backfill = claim = plan = tails = runs = attempts = events = _unknown
-    acquire = holder = request_control = delete = prune = _unknown
+    acquire = request_control = delete = prune = _unknown
 
-    def keep_to(self, target: str) -> None:
-        return
-
-    def open_claims(self) -> tuple[Claim, ...]:
+    def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         return ()
 
-    def announce(self, driver: Driver) -> None:
+    backfills = traces = past_runs = past_starts = open_claims = drivers = _none
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
         return
 
-    def withdraw(self, owner: str) -> None:
-        return
-
-    def drivers(self) -> tuple[Driver, ...]:
-        return ()
+    add_start = keep_to = announce = withdraw = close = _nothing
+    add_notices = take_notice = put_off = drop_notice = _nothing
 
     def pruned(self) -> Mapping[str, datetime]:
         return {}
@@ -82,18 +57,3 @@ class EmptyRunStore(RunStore):
 
     def time(self, local: datetime) -> datetime:
         return local
-
-    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        return
-
-    def take_notice(self, hooks: Collection[str], *, now: datetime, until: datetime) -> None:
-        return None
-
-    def put_off(self, notice: Notice, *, until: datetime) -> None:
-        return
-
-    def drop_notice(self, notice: Notice) -> None:
-        return
-
-    def close(self) -> None:
-        return

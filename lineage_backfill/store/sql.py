@@ -308,11 +308,6 @@ class SqlRunStore(RunStore):
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
             return Lease(backfill_id=backfill_id, owner=owner, fence=fence)
 
-    def holder(self, backfill_id: str) -> Holder | None:
-        rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
-        held = next((row for row in rows if row.owner is not None), None)
-        return None if held is None else Holder(owner=held.owner, until=held.expires_at)
-
     def keep_to(self, target: str) -> None:
         query = sa.select(meta.c.value).where(meta.c.name == "target")
         with self._read() as connection:

@@ -310,9 +310,7 @@ class Planning:
         TableLogError if no log can be read.
         """
         workspace, snapshot = self.workspace, self.workspace.snapshot
-        resolver = Resolver(
-            snapshot, self._declarations, now=workspace.now, functions=workspace.functions
-        )
+        resolver = workspace.resolver_with_functions
         jobs = set(resolver.edges.jobs)
         if select:
             jobs = select_jobs(select, workspace.graph)

@@ -225,10 +225,11 @@ class Workspace:
 
     def _calendar(self, job: JobRef) -> Calendar | None:
         """Return the run calendar of a job, None if unknown."""
-        return self._with_functions.job(job).calendar
+        return self.resolver_with_functions.job(job).calendar
 
     @cached_property
-    def _with_functions(self) -> Resolver:
+    def resolver_with_functions(self) -> Resolver:
+        """The current resolver, with the mapping functions of the project file."""
         return Resolver(
             self.snapshot, self.project.declarations, now=self.now, functions=self.functions
         )

@@ -290,15 +290,15 @@ def test_a_backfill_makes_only_allowed_moves(
 
 def test_the_holder_of_a_lease_is_known(store: RunStore) -> None:
     with pytest.raises(UnknownNameError):
-        store.holder("b-1")
+        store.claim("b-1")
     store.create(backfill_record(), PLAN, [])
-    assert store.holder("b-1") is None
+    assert store.claim("b-1").holder is None
     lease = lease_of(store)
-    assert store.holder("b-1") == Holder(owner="me", until=NOW + TTL)
+    assert store.claim("b-1").holder == Holder(owner="me", until=NOW + TTL)
     store.renew(lease, now=LATER, ttl=TTL)
-    assert store.holder("b-1") == Holder(owner="me", until=LATER + TTL)
+    assert store.claim("b-1").holder == Holder(owner="me", until=LATER + TTL)
     store.release(lease)
-    assert store.holder("b-1") is None
+    assert store.claim("b-1").holder is None
 
 
 def test_backfills_know_what_the_others_use(store: RunStore) -> None:
@@ -663,7 +663,7 @@ def test_what_is_pruned_leaves_its_name_and_its_traces(store: RunStore) -> None:
     store.prune("b-1", now=NOW)
     assert store.pruned() == {"b-1": NOW}
     assert [one.id for one in store.backfills(deleted=True)] == ["b-2"]
-    for ask in (store.backfill, store.plan, store.runs, store.attempts, store.events, store.holder):
+    for ask in (store.backfill, store.plan, store.runs, store.attempts, store.events, store.claim):
         with pytest.raises(PrunedError, match="b-1 was pruned at 2024"):
             ask("b-1")
     assert [one.backfill_id for one in store.traces(trace.job, trace.keys)] == ["b-1"]
