@@ -591,14 +591,13 @@ def _commit(
         at=_at(info.get("inCommitTimestamp") or info.get("timestamp")),
         by=info.get("userName") or info.get("engineInfo"),
         operation=info.get("operation", "unknown operation"),
-        read_version=info.get("readVersion"),
         metadata=_our_metadata(info.get("userMetadata")),
         merged=_merged(info),
     )
 
 
 _INFO: Mapping[str, type] = {
-    **dict.fromkeys(("inCommitTimestamp", "timestamp", "readVersion"), int),
+    **dict.fromkeys(("inCommitTimestamp", "timestamp"), int),
     **dict.fromkeys(("operation", "userName", "engineInfo", "userMetadata"), str),
     "operationMetrics": dict,
 }

@@ -114,7 +114,6 @@ class Record:
             version=self.version,
             touched=frozenset(self.left),
             operation=self.operation,
-            read_version=self.version - 1,
             metadata=self.transaction.metadata,
             at=self.at,
             stamps={values: held.folders for values, held in self.left.items()},

@@ -150,7 +150,6 @@ class Commit:
     #: The partitions whose rows it changed (an OPTIMIZE changes none).
     touched: frozenset[Values]
     operation: str
-    read_version: int | None
     metadata: Mapping[str, Any]
     """Ours; empty for a commit of another writer."""
     #: Whether it changed the partition columns; then `touched` is meaningless.

@@ -42,12 +42,11 @@ _CYCLES: Final[Mapping[Grain, Sequence[tuple[str, Callable[[datetime], int], int
 class Inference:
     """A run calendar that fits the history of a job.
 
-    `evidence` is a sentence; `confidence` the share of the recorded runs that agree, 0 to 1.
+    `evidence` is a sentence.
     """
 
     calendar: CalendarDeclaration
     evidence: str
-    confidence: float
 
 
 def infer_all(
@@ -97,7 +96,7 @@ class _Seen:
 
     def inference(self) -> Inference:
         calendar = CalendarDeclaration(grain=self.grain, zone="UTC")
-        return Inference(calendar=calendar, evidence=self.evidence, confidence=1.0)
+        return Inference(calendar=calendar, evidence=self.evidence)
 
     def skips(self) -> str:
         """Return how a coarser schedule may explain the gaps; empty if only lost runs do."""
@@ -140,9 +139,7 @@ def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> 
         if told.odd or (told.calendar and known and known.calendar.grain != told.calendar.grain):
             found.pop(node.ref, None)
         elif told.calendar is not None:
-            found[node.ref] = Inference(
-                calendar=told.calendar, evidence=told.evidence, confidence=1.0
-            )
+            found[node.ref] = Inference(calendar=told.calendar, evidence=told.evidence)
         elif told.keeps_keys and known is None:
             keeping.append(node)
     if keeping:
@@ -163,7 +160,7 @@ def _add_kept_keys(
             known = {found[job].calendar if job in found else None for job in made}
             if len(known) == 1 and (calendar := known.pop()) is not None and node.ref not in found:
                 evidence = "the timetable of its DAG keeps the keys of its input"
-                found[node.ref] = Inference(calendar=calendar, evidence=evidence, confidence=1.0)
+                found[node.ref] = Inference(calendar=calendar, evidence=evidence)
 
 
 def _from_keys(records: Sequence[ObservedRun]) -> _Seen | None:

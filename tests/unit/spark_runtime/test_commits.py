@@ -31,7 +31,6 @@ def commits(*told: tuple[str, Mapping[str, Any]]) -> list[Commit]:
             version=version,
             touched=frozenset((day,) for day in days.split()),
             operation="WRITE",
-            read_version=version - 1,
             metadata={key: value for key, value in metadata.items() if key != "repartitioned"},
             repartitioned="repartitioned" in metadata,
         )

@@ -316,7 +316,7 @@ def test_a_commit_that_is_missing_in_the_middle_is_damage(log: Log) -> None:
         {"timestamp": "1700000000000"},
         {"timestamp": 10**30},
         {"inCommitTimestamp": {}},
-        {"operation": 4, "userName": [1], "readVersion": "3"},
+        {"operation": 4, "userName": [1]},
         *({"userMetadata": held} for held in (3, {"lineage_backfill": {"token": "t"}})),
         {"operation": "MERGE", "operationMetrics": [1]},
         {"operation": "MERGE", "operationMetrics": {"numTargetRowsInserted": "x"}},
@@ -337,7 +337,7 @@ def test_what_a_commit_says_about_itself_may_be_anything(log: Log, info: dict[st
     log.commit(add("a", "d1", 3), {"commitInfo": info})
     reader = DeltaLog(str(log.root))
     (commit,) = reader.commits(0, 1)
-    assert (commit.at, commit.by, commit.read_version, commit.merged) == (None,) * 4
+    assert (commit.at, commit.by, commit.merged) == (None,) * 3
     assert not commit.metadata
     assert rows(reader, "d1") == [3]
     assert reader.times(0, 1)
