@@ -42,6 +42,7 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     ReadDeclaration,
 )
+from lineage_backfill.project.functions import mapping_functions
 from lineage_backfill.project.likeness import lost, tables_meant
 from lineage_backfill.project.matching import (
     DeclaredNames,
@@ -264,7 +265,11 @@ def declare(
             facets.job_facet(said, "UTC"),
             {data: facets.dataset_facet(one, "UTC") for data, one in coded.items()},
         ),
-        functions=_functions(table),
+        functions=mapping_functions(
+            [table] if table else (),
+            _load,
+            hint="Start from the project's folder, or install the module as a package.",
+        ),
     )
 
 
@@ -477,16 +482,6 @@ def _text(label: str | Mapping[str, str]) -> str:
     return "/".join(f"{name}={key}" for name, key in label.items())
 
 
-def _functions(table: JobDeclaration | None) -> dict[str, Callable[[Any], Any]]:
-    """Load the functions of a job's `python` mappings."""
-    functions = {}
-    for name in sorted({read.function for read in table.reads if read.function} if table else ()):
-        module, _, attribute = name.partition(":")
-        try:
-            functions[name] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise DeclarationError(
-                f"the mapping function {name} cannot be loaded: {error}",
-                hint="Start from the project's folder, or install the module as a package.",
-            ) from error
-    return functions
+def _load(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

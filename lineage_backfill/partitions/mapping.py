@@ -450,7 +450,7 @@ class _Function(_Listed):
             found = self._function(key.label)
             # One key may be given as it is; as an iterable its letters would be taken for keys.
             names = (found,) if isinstance(found, str | Mapping) else tuple(found)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DeclarationError(
                 f"the mapping function failed for the key {key.label}:"
                 f" {type(error).__name__}: {error}",

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill import redaction
-from lineage_backfill.errors import DeclarationError
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.functions import mapping_functions
 from lineage_backfill.project.references import revealed
 from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
@@ -99,21 +99,16 @@ def code_version(root: Path) -> str:
     return done.stdout.strip()[:200]
 
 
-def load_functions(project: Project) -> dict[str, Callable[[Any], Any]]:
+def load_functions(project: Project) -> Mapping[str, Callable[[Any], Any]]:
     """Load the functions that `python` mappings name, from the project's code."""
-    names = {read.function for job in project.declarations.jobs for read in job.reads}
-    functions = {}
-    for name in sorted(name for name in names if name):
+
+    def load_ours(name: str) -> Any:
         if str(project.code) not in sys.path:
             sys.path.insert(0, str(project.code))
-        try:
-            functions[name] = load(name)
-        except (ImportError, AttributeError) as error:
-            raise DeclarationError(
-                f"the mapping function {name} cannot be loaded: {error}",
-                hint=f"It is looked for below {project.code}.",
-            ) from error
-    return functions
+        return load(name)
+
+    hint = f"It is looked for below {project.code}."
+    return mapping_functions(project.declarations.jobs, load_ours, hint=hint)
 
 
 def true_parameters(parameters: Mapping[str, Any], *, base: Path) -> dict[str, Any]:

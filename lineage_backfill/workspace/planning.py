@@ -230,7 +230,7 @@ class Planning:
         except ConfigError as error:
             found.append(Finding.of("[engines.*]", error))
         try:
-            functions = load_functions(self._project)
+            functions = dict(load_functions(self._project))
         except DeclarationError as error:
             found.append(Finding.of("[[job.reads]]", error))
         snapshot, now = self.workspace.snapshot, self.workspace.now
