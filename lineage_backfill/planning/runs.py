@@ -19,7 +19,7 @@ from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import JobFacts, read_keys, written_keys
+from lineage_backfill.project.resolver import JobFacts, Output, read_keys, written_keys
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
@@ -100,13 +100,23 @@ class _Batches:
 
     def __init__(self, keys: Sequence[PartitionSet]) -> None:
         self.keys = keys
-        self._made: dict[EdgeMapping, Bounded[PartitionSet, Sequence[int]]] = {}
+        self._made: dict[tuple[EdgeMapping, bool], Bounded[PartitionSet, Sequence[int]]] = {}
 
-    def made_by(self, mapping: EdgeMapping, memo: KeyMemo) -> Bounded[PartitionSet, Sequence[int]]:
-        """Return which runs write any of some partitions of an output, by their positions."""
-        found = self._made.get(mapping)
+    def made_by(
+        self, output: Output, memo: KeyMemo, *, begun: bool
+    ) -> Bounded[PartitionSet, Sequence[int]]:
+        """Return which runs write any of some partitions of an output, by their positions.
+
+        With `begun`, those of partitions that do not exist yet as well.
+        """
+        mapping = output.mapping
+        assert mapping is not None
+        found = self._made.get((mapping, begun))
         if found is None:
-            found = self._made[mapping] = _index([memo.required(mapping, k) for k in self.keys])
+            made = [memo.required(mapping, keys) for keys in self.keys]
+            if begun:
+                made = [written_keys(output, *each) for each in zip(self.keys, made, strict=True)]
+            found = self._made[mapping, begun] = _index(made)
         return found
 
 
@@ -154,14 +164,19 @@ class Runs:
         self._memo = propagation.memo
         self._jobs = list(_job_runs(propagation, resolver))
         self._starts = [job.first for job in self._jobs]
-        self._makers: dict[DatasetRef, list[tuple[_JobRuns, EdgeMapping]]] = {}
+        self._makers: dict[DatasetRef, list[tuple[_JobRuns, Output]]] = {}
         for job in self._jobs:
             for output in job.facts.outputs:
                 if output.mapping is not None:
-                    self._makers.setdefault(output.dataset, []).append((job, output.mapping))
+                    self._makers.setdefault(output.dataset, []).append((job, output))
         self._ids = [_run_id(job.facts, keys, self._memo) for job, keys in self._numbered()]
-        self._find_upstream()
+        self._find_upstream(begun=True)
         order = self._find_order()
+        if order is None:  # rows of a period that is not complete go round in a circle
+            self._find_upstream(begun=False)
+            order = self._find_order()
+        if order is None:
+            raise BackfillError("the planned runs wait for each other", hint="Please report this.")
         lows = [keys.ordinals.lo for _, keys in self._numbered()]
         order.sort(key=lambda number: -lows[number] if reverse else lows[number])
         order.sort(key=lambda number: bisect_right(self._starts, number))
@@ -182,16 +197,19 @@ class Runs:
     def _upstream(self, number: int) -> array[int]:
         return self._needs[self._ends[number] : self._ends[number + 1]]
 
-    def _find_upstream(self) -> None:
-        """Find the upstream runs of each run, by number, in one flat list."""
+    def _find_upstream(self, *, begun: bool) -> None:
+        """Find the upstream runs of each run, by number, in one flat list.
+
+        With `begun`, a run also waits for what is written into a partition that has begun.
+        """
         self._needs, self._ends = array("I"), array("Q", [0])
         memo = self._memo
         for number, (job, keys) in enumerate(self._numbered()):
             waits: set[int] = set()
             for edge, wanted in read_keys(job.facts, keys, memo.read):
                 if wanted is not None:
-                    for maker, mapping in self._makers.get(edge.dataset, ()):
-                        found = maker.batches.made_by(mapping, memo)[wanted]
+                    for maker, output in self._makers.get(edge.dataset, ()):
+                        found = maker.batches.made_by(output, memo, begun=begun)[wanted]
                         if maker is job:
                             # Its own keys run in order, also if several write one partition.
                             found = found[: bisect_left(found, number - job.first)]
@@ -199,8 +217,8 @@ class Runs:
             self._needs.extend(sorted(waits))
             self._ends.append(len(self._needs))
 
-    def _find_order(self) -> list[int]:
-        """Number the waves of runs from 1, and return a possible run order."""
+    def _find_order(self) -> list[int] | None:
+        """Number the waves of runs from 1, and return a possible run order, None without any."""
         count = len(self._ids)
         counts = Counter(self._needs)
         ends = array("Q", [0, *accumulate(counts[number] for number in range(count))])
@@ -224,9 +242,7 @@ class Runs:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     heapq.heappush(ready, follower)
-        if len(order) < count:
-            raise BackfillError("the planned runs wait for each other", hint="Please report this.")
-        return order
+        return order if len(order) == count else None
 
     def _run(self, number: int, facts: JobFacts, keys: PartitionSet) -> PlannedRun:
         assert facts.calendar is not None

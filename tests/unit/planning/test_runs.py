@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.planning.world import plan, request, runs_of, shown, summary, waits
@@ -297,3 +299,34 @@ def test_keys_that_merge_into_a_partition_which_they_read_run_in_order(reverse: 
     for run, before in zip(runs[1:], runs[:-1], strict=True):
         assert before.id in run.upstream
         assert run.wave == before.wave + 1
+
+
+LATE = """dataset = [
+  { name = "raw", grain = "day" }, { name = "a", grain = "day" }, { name = "c", grain = "day" },
+  { name = "b", grain = "day", data_lag = 2 }, { name = "year", grain = "year" },
+  { name = "d", grain = "day" },
+]
+"""
+OWN = '{ name = "j", reads = [{ dataset = "b", mapping = "offset", by = -1 }] }'
+MERGED = '{ name = "m", grain = "day", writes = [{ dataset = "year", mode = "merge" }] }'
+
+
+@pytest.mark.parametrize(
+    ("edges", "declared", "days", "name", "wanted"),
+    [
+        # The newest key of `b` is 2024-03-29, but later rows are in it already.
+        ("raw > j > a, b\nraw, b > k > c", "", (31, 31), "k", ["j[2024-03-31]"]),
+        # 2024 is not complete.
+        ("raw > m > year\nraw, year > k > c", MERGED, (31, 31), "k", ["m[2024-03-31]"]),
+        ("raw, b > j > a, b", OWN, (30, 31), "j", [[], ["j[2024-03-30]"]]),
+        # A circle, but for the year that does not exist yet.
+        ("raw, d > m > year\nraw, year > k > d", MERGED, (31, 31), "m", ["k[2024-03-31]"]),
+        ("raw, d > m > year\nraw, year > k > d", MERGED, (31, 31), "k", []),
+    ],
+)
+def test_a_run_waits_for_what_is_written_into_a_partition_that_does_not_exist_yet(
+    edges: str, declared: str, days: tuple[int, int], name: str, wanted: list[Any]
+) -> None:
+    changed = {"raw": f"2024-03-{days[0]}..2024-03-{days[1]}"}
+    found = waits(plan(request(changed), edges, LATE + f"job = [{declared}]"), name)
+    assert [*found.values()] == (wanted if days[0] < days[1] else [wanted])
