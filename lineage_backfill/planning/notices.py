@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from lineage_backfill.model import DatasetRef, listed
+from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
+from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
 from lineage_backfill.planning.infer import skipping
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
+
+#: How run keys read an input: the mapping, whether it is their own output, lookback, and the keys.
+_Reading: TypeAlias = tuple[EdgeMapping | None, bool, int, OrdinalSet]
 
 
 def notices(
@@ -115,18 +122,20 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
         if not result.left and (newest := _beyond(facts, propagation)) is not None
     ]
     if incomplete:
-        names = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
+        names = listed(
+            incomplete, name=lambda pair: f"{pair[0].ref.name} {_up_to(*pair, propagation)}"
+        )
         yield f"not planned: these keys are not complete or do not exist yet: {names}"
 
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
-    found: dict[tuple[int, int, int], list[tuple[int, str]]] = {}
-    texts: dict[tuple[EdgeMapping | None, bool, int, int], str] = {}
+    found: dict[tuple[int, int, OrdinalSet], list[tuple[int, str]]] = {}
+    texts: dict[_Reading, str] = {}
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
-        key = (facts.kind, facts.lookback, result.planned.ordinals.hi)
+        key = (facts.kind, facts.lookback, result.planned.ordinals)
         early = found.get(key)
         if early is None:
             early = found[key] = _early_inputs(facts, key[-1], texts)
@@ -135,9 +144,9 @@ def _early_reads(propagation: Propagation) -> Iterator[str]:
 
 
 def _early_inputs(
-    facts: JobFacts, hi: int, texts: dict[tuple[EdgeMapping | None, bool, int, int], str]
+    facts: JobFacts, planned: OrdinalSet, texts: dict[_Reading, str]
 ) -> list[tuple[int, str]]:
-    """Return the places of the inputs that lack keys for that run key, each with what is said.
+    """Return the places of the inputs that lack keys for some run keys, each with what is said.
 
     `texts` has what was found for other jobs.
     """
@@ -145,42 +154,52 @@ def _early_inputs(
     for place, edge in enumerate(facts.live):
         if edge.reads_whole:
             continue
-        key = (edge.mapping, edge.own, facts.lookback, hi)
+        key = (edge.mapping, edge.own, facts.lookback, planned)
         text = texts.get(key)
         if text is None:
-            text = texts[key] = _early_read(facts, edge, hi)
+            text = texts[key] = _early_read(facts, edge, planned)
         if text:
             early.append((place, text))
     return early
 
 
-def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
-    """Return a run key, and how many of the keys that it reads exist; empty if all do."""
+def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
+    """Return run keys, and how many of the keys that they read exist; empty if all do."""
     assert edge.mapping is not None
     assert facts.calendar is not None
     time, run, ahead = edge.mapping.upstream.time, facts.calendar.time, edge.mapping.ahead
     if time is None:
         return ""
+    hi = planned.hi
     if run is not None and ahead is not None:
         if run is time and hi + facts.lookback + ahead <= time.last:
             return ""
         end = run.grid.start(hi + facts.lookback + ahead + 1)
         if end <= time.grid.start(time.last + 1):
             return ""
-    newest = PartitionSet.range(hi, hi, facts.calendar.full_mask)
-    needed = read_by(facts, edge, newest, type(edge.mapping).required_unclipped).ordinals
-    if needed.hi <= time.last:
-        return ""
     ends = time.begun == time.complete  # no key will come after the declared end
     after = time.last + 1 if time.first is None else max(time.first, time.last + 1)
-    late = needed.clip(after, time.begun if ends else needed.hi)
-    if not late:
+    required = type(edge.mapping).required_unclipped
+    mask = facts.calendar.full_mask
+
+    def needed_by(keys: OrdinalSet) -> tuple[OrdinalSet, OrdinalSet]:
+        """Return which needed keys exist, and which do not exist yet."""
+        found = read_by(facts, edge, PartitionSet(((keys, mask),)), required).ordinals
+        late = found.clip(after, time.begun if ends else found.hi)
+        return found.clip(time.first, time.last), late
+
+    def is_early(key: int) -> bool:
+        return bool(needed_by(OrdinalSet.range(key, key))[1])
+
+    if not is_early(hi):
         return ""
-    due = needed.clip(time.first, time.last)
-    label = time.grid.label
-    keys = label(late.lo) if len(late) == 1 else f"{label(late.lo)}..{label(late.hi)}"
-    text = f"{_label(facts, hi)} reads {len(due)} of {len(due) + len(late)} keys of {{}}:"
-    text += f" {keys} not in its calendar yet"
+    # The later a key, the later is what it needs: all from the first such key on are early.
+    lows = range(planned.lo, hi)
+    early = planned.clip(planned.lo + bisect_left(lows, True, key=is_early), hi)
+    due, late = needed_by(early)
+    verb = "reads" if len(early) == 1 else "read"
+    text = f"{_span(run, early)} {verb} {len(due)} of {len(due) + len(late)} keys of {{}}:"
+    text += f" {_span(time, late)} not in its calendar yet"
     if late.lo <= time.begun:
         text += "; rows already there are read"
     return text
@@ -199,12 +218,24 @@ def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:
     return newest
 
 
+def _up_to(facts: JobFacts, newest: int, propagation: Propagation) -> str:
+    """Return the keys up to the newest that the change would make stale if they existed yet."""
+    assert facts.calendar is not None
+    assert facts.calendar.time is not None
+    time, late = facts.calendar.time, EMPTY
+    for edge in propagation.stale_inputs(facts):
+        mapping, dirty = edge.mapping, propagation.dirty[edge.data]
+        if mapping in propagation.memo.beyond and isinstance(dirty, PartitionSet):
+            late |= mapping.affected_unclipped(dirty).ordinals.clip(time.last + 1, newest)
+    return listed([_span(time, OrdinalSet.range(*ends)) for ends in late.runs()], 3)
+
+
 def _has_no_engine(facts: JobFacts) -> bool:
     return facts.declaration is None or facts.declaration.engine is None
 
 
-def _label(facts: JobFacts, newest: int) -> str:
-    calendar = facts.calendar
-    assert calendar is not None
-    assert calendar.time is not None
-    return calendar.time.grid.label(newest)
+def _span(time: TimeAxis | None, keys: OrdinalSet) -> str:
+    """Return the first and the last key as a range."""
+    assert time is not None
+    first, last = map(time.grid.label, (keys.lo, keys.hi))
+    return first if first == last else f"{first}..{last}"

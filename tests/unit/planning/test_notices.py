@@ -68,3 +68,22 @@ after = 1
     assert "smoothed 2024-03-31 reads 2 of 3 keys of w:days" in made.warnings[0]
     (run,) = runs_of(made, "smoothed")
     assert run.reads[0].keys == ("2024-03-30..2024-04-01",)  # today has begun
+
+
+def test_all_keys_that_read_too_early_are_told_and_no_other() -> None:
+    toml = """
+    [[dataset]]
+    name = "late"
+    grain = "day"
+    data_lag = 3
+    [[dataset]]
+    name = "made"
+    grain = "day"
+    """
+    now = datetime(2024, 4, 1, 12, tzinfo=UTC)
+    made = plan(request(jobs={"j": "2024-03-20..2024-03-31"}), "late > j > made", toml, now=now)
+    (said,) = [text for text in made.warnings if "keys of" in text]
+    assert said == (
+        "j 2024-03-29..2024-03-31 read 0 of 3 keys of w:late: 2024-03-29..2024-03-31 not in its"
+        " calendar yet; rows already there are read"
+    )
