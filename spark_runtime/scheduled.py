@@ -236,10 +236,10 @@ def declare(
     home = declarations.namespace
     filed: list[list[DatasetRef]] = [[], []]
     if table is not None:
-        # A table for many jobs adds no edge to a job that declares its own, as in a plan.
+        # A table for many jobs adds no inputs to those in code, and no outputs, as in a plan.
         shared = is_glob(table.name)
         for found, edges, own in (
-            (filed[0], table.reads, read or written),
+            (filed[0], table.reads, read),
             (filed[1], table.writes, written),
         ):
             if not (shared and own):
