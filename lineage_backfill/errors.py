@@ -224,6 +224,16 @@ class LineageError(BackfillError):
     code = "LB-200"
 
 
+class NoLineageError(LineageError):
+    """Nothing is where the lineage is said to be: no file, or no events.
+
+    Correct `--events`, `--snapshot` or `[lineage]`. Jobs may not have sent lineage yet.
+    """
+
+    code = "LB-203"
+    exit_code = 64
+
+
 class ServiceUnreachableError(LineageError):
     """A lineage service, run store or engine that does not answer.
 

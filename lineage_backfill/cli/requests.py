@@ -182,7 +182,7 @@ def read_request(
         )
     return replace(
         limits_of(options, request),
-        columns=_listed(options.columns) or request.columns,
+        columns=_columns(options.columns) or request.columns,
         depth=options.depth or request.depth,
         exact=options.exact or request.exact,
         include_former=options.include_former or request.include_former,
@@ -250,7 +250,11 @@ def _keys(options: RequestOptions) -> KeySet | None:
     return None if options.from_ is None else (f"{options.from_}..{options.to or ''}",)
 
 
-def _listed(values: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(
-        name.strip() for value in values or () for name in value.split(",") if name.strip()
-    )
+def _columns(values: Sequence[str] | None) -> tuple[str, ...]:
+    names = [name.strip() for value in values or () for name in value.split(",")]
+    if not all(names):
+        raise UsageError(
+            "--columns holds an empty name",
+            hint="Write it like price,vat, or leave it out if any column may have changed.",
+        )
+    return tuple(names)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError
-from lineage_backfill.model import DatasetRef, JobRef, did_you_mean
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
 
 _LAST = re.compile("[/.]")
 Ref = TypeVar("Ref", DatasetRef, JobRef)
@@ -19,7 +19,14 @@ def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None
     A bare name does where only one has it, else `namespace:name`; `namespace` narrows the search.
     Raises UnknownNameError with near misses, AmbiguousNameError with the candidates.
     """
+    known = list(known)
     refs = [ref for ref in known if namespace is None or ref.namespace == namespace]
+    if known and namespace is not None and not refs:
+        spaces = sorted({ref.namespace for ref in known})
+        raise UnknownNameError(
+            f"no {kind} is in the namespace {namespace!r}",
+            hint=did_you_mean(namespace, spaces) or f"Known here: {listed(spaces)}.",
+        )
     # Both readings are looked up: a name may itself contain a colon.
     found = sorted({ref for ref in refs if text in (ref.name, f"{ref.namespace}:{ref.name}")})
     if len(found) == 1:

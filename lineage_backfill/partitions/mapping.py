@@ -16,12 +16,13 @@ from lineage_backfill.errors import (
     DeclarationError,
     KeyFormatError,
     MissingKeyError,
+    UsageError,
 )
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
-from lineage_backfill.partitions.text import Key, expand, parse
+from lineage_backfill.partitions.text import Key, as_text, expand, parse
 
 #: What a user's function gets (a run key) and gives (keys or ranges of the input).
 KeyFunction = Callable[[Any], Iterable[Any]]
@@ -452,11 +453,27 @@ class _Function(_Listed):
             names = (found,) if isinstance(found, str | Mapping) else tuple(found)
         except (Exception, SystemExit) as error:
             raise DeclarationError(
-                f"the mapping function failed for the key {key.label}:"
-                f" {type(error).__name__}: {error}",
+                f"{self._name} failed for the key {_shown(key)}: {type(error).__name__}: {error}",
                 hint="It gets a run key and returns the keys and ranges that this key reads.",
             ) from error
-        return parse_existing(self.upstream, names)
+        try:
+            return parse_existing(self.upstream, names)
+        except UsageError as error:
+            raise KeyFormatError(
+                f"{self._name} returned no key of its input for {_shown(key)}: {error.message}",
+                hint=error.hint,
+            ) from error
+
+    @property
+    def _name(self) -> str:
+        function = self._function
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"the mapping function {function.__module__}:{name}"
+
+
+def _shown(key: Key) -> str:
+    label = key.label
+    return label if isinstance(label, str) else as_text({n: [v] for n, v in label.items()})
 
 
 def parse_existing(calendar: Calendar, names: tuple[Any, ...]) -> PartitionSet:

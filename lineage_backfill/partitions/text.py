@@ -168,9 +168,11 @@ def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> 
         if calendar.time and ".." in item:
             # --from and --to name the time dimension; every static key goes with it.
             return PartitionSet.of([(_parse_time(calendar.time, item, warn), calendar.full_mask)])
+        path = "/".join(f"{name}=…" for name in calendar.order)
+        box = ", ".join(f'"{name}": …' for name in calendar.order)
         raise KeyFormatError(
             f"{item!r} is not a key of a product",
-            hint="write it as paths do: " + "/".join(f"{name}=…" for name in calendar.order),
+            hint=f"On the command line, it is a path: {path}. In JSON, it is an object: {{{box}}}.",
         )
     if calendar.time is None:
         return PartitionSet.of([(POINT, calendar.statics[0].mask([item]))])
@@ -181,13 +183,6 @@ def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> 
 def _parse_box(
     calendar: Calendar, item: Mapping[str, Any], warn: Callable[[str], None]
 ) -> PartitionSet:
-    if not item or set(item) != set(calendar.order):
-        wanted = ", ".join(calendar.order) or "none: its keys are plain"
-        raise KeyFormatError(
-            f"the key {dict(item)!r} does not name the dimensions of its calendar",
-            hint=f"They are {wanted}.",
-        )
-
     def values(name: str) -> Sequence[str]:
         value = item[name]
         if isinstance(value, str):
@@ -195,6 +190,16 @@ def _parse_box(
         if not isinstance(value, list | tuple):
             raise _no_key(value)
         return [str(part) for part in value]
+
+    if not item or set(item) != set(calendar.order):
+        text = as_text({name: values(name) for name in item})
+        if item and calendar.statics and not calendar.order:
+            return _parse_plain(calendar, text, warn)  # a plain key with an `=` in it
+        wanted = ", ".join(calendar.order) or "none: its keys are plain"
+        raise KeyFormatError(
+            f"the key {text or '{}'} does not name the dimensions of its calendar",
+            hint=f"They are {wanted}.",
+        )
 
     ordinals = POINT
     if calendar.time is not None:

@@ -22,7 +22,7 @@ from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.memo import KeyMemo
-from lineage_backfill.partitions.text import render
+from lineage_backfill.partitions.text import as_text, render
 from lineage_backfill.planning.cycles import further_keys, is_ordered
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import Resolver
@@ -558,7 +558,7 @@ class _Run:
 
         def show(facts: JobFacts, key: PartitionSet) -> str:
             assert facts.calendar is not None
-            return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
+            return f"{facts.ref}[{as_text(render(facts.calendar, key)[0])}]"
 
         return "a cycle: " + " needs ".join(show(*part) for part in cycle)
 

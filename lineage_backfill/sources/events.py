@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from lineage_backfill.errors import EnvironmentMissingError, LineageError
+from lineage_backfill.errors import EnvironmentMissingError, LineageError, NoLineageError
 from lineage_backfill.files import open_file, reason, refuse_endless
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -133,7 +133,7 @@ def _files(path: str, warnings: list[str]) -> list[EventFile]:
         else:
             warnings.append(f"{file.name}: not read, as its name is not that of an event file")
     if not files:
-        raise LineageError(
+        raise NoLineageError(
             f"no lineage events at {path}",
             hint="Name a file, a directory or a glob that holds OpenLineage events.",
         )

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import NODEFAULT, MsgspecError, Struct, convert
 from msgspec.structs import asdict, fields
 
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import LineageError, NoLineageError
 from lineage_backfill.files import reason
 from lineage_backfill.lineage.snapshot import (
     ColumnEdge,
@@ -49,7 +49,7 @@ class SnapshotSource:
         try:
             return self._read()
         except FileNotFoundError as error:
-            raise LineageError(f"{self._path}: no such file", hint="Check the path.") from error
+            raise NoLineageError(f"{self._path}: no such file", hint="Check the path.") from error
         except (*NOT_WHOLE, TypeError, KeyError, MsgspecError) as error:
             raise LineageError(
                 f"{self._path}: not a valid lineage snapshot: {reason(error)}", hint=_HINT

@@ -146,6 +146,15 @@ def statuses(plan: Any) -> dict[str, str]:
     return {one["job"]["name"]: one["status"] for one in plan["jobs"]}
 
 
+@pytest.mark.parametrize("columns", ["", " ", ",", "price,", ",price"])
+def test_an_empty_column_is_refused_and_does_not_mean_all(
+    folder: Path, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    given = ["impact", "raw.orders", "--partitions", "2024-01-05", "--events", "events.ndjson"]
+    assert main([*given, "--columns", columns]) == 64
+    assert "--columns holds an empty name" in capsys.readouterr().err
+
+
 def test_readers_of_none_of_the_columns_are_left_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,15 @@ def test_without_a_near_miss_the_hint_says_where_to_look() -> None:
     assert "where it is read from" in unknown("x", list[JobRef](), kind="job").hint
 
 
+@pytest.mark.parametrize(
+    ("namespace", "hint"), [("W", "Known here: "), ("s3://bucke", "Did you mean s3://bucket?")]
+)
+def test_a_namespace_without_any_is_refused_as_such(namespace: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError, match="no dataset is in the namespace") as caught:
+        resolve("days", KNOWN, kind="dataset", namespace=namespace)
+    assert caught.value.hint.startswith(hint)
+
+
 def test_a_namespace_narrows_the_search() -> None:
     with pytest.raises(UnknownNameError):
         resolve("days", KNOWN, kind="dataset", namespace="s3://bucket")

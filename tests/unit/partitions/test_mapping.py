@@ -517,6 +517,7 @@ def test_a_function_that_names_no_keys_is_refused(given_keys: list[Any]) -> None
     with pytest.raises(BackfillError) as refused:
         mapping.required(keys(DAYS, "2024-06-02"))
     assert isinstance(refused.value, KeyFormatError)
+    assert "<lambda> returned no key of its input for 2024-06-01: " in refused.value.message
     assert refused.value.hint
 
 

@@ -133,6 +133,21 @@ def test_what_fits_no_key_is_refused(
     assert refused.value.exit_code == 64
 
 
+@pytest.mark.parametrize("key", ["c=d", "c=d/e=f", "a=b=c"])
+def test_a_plain_static_key_may_look_like_that_of_a_product(key: str) -> None:
+    of = calendar(keys=(key, "other"))
+    assert render(of, keys(of, key)) == (key,)
+
+
+def test_a_path_as_one_text_is_refused_with_both_forms() -> None:
+    with pytest.raises(KeyFormatError) as refused:
+        parse(SALES, ("day=2024-06-15/region=eu",))
+    assert refused.value.hint == (
+        'On the command line, it is a path: day=…/region=…. In JSON, it is an object: {"day": …,'
+        ' "region": …}.'
+    )
+
+
 @pytest.mark.parametrize("of", [HOURS, REGIONS, SALES])
 def test_a_box_that_names_no_dimension_is_refused(of: Calendar) -> None:
     with pytest.raises(KeyFormatError, match="does not name the dimensions"):

@@ -292,6 +292,7 @@ def test_nothing_to_read_is_an_error_and_no_empty_lineage(tmp_path: Path, path: 
     with pytest.raises(LineageError, match="no lineage events at") as caught:
         read(tmp_path / path)
     assert "Name a file" in caught.value.hint
+    assert caught.value.exit_code == 64
 
 
 FIVE = {
