@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.ports import AttemptState, Engine
 
 JOBS = '''
@@ -70,14 +71,14 @@ class Way:
         handle = self.engine.submit(spec, f"{self.name}-{number}")
         assert self.ended.get(timeout=600) == handle
         outcome = self.engine.poll(handle)
-        assert outcome.state is AttemptState.SUCCEEDED, self.engine.logs(handle)
+        assert outcome.state is AttemptState.SUCCEEDED, AttemptFiles(Path(handle)).log()
         self.took.append(time.perf_counter() - began)
         result = outcome.result or {}
         times = (datetime.fromisoformat(result[name]) for name in ("started_at", "ended_at"))
         start, end = times
         self.inside.append((end - start).total_seconds())
         if measure:
-            words = self.engine.logs(handle).partition("MEMORY ")[2].split()
+            words = AttemptFiles(Path(handle)).log().partition("MEMORY ")[2].split()
             self.memory[number] = dict(zip(MEMORY, map(int, words[:3]), strict=True))
 
     def held(self, name: str) -> dict[int, int]:

@@ -1014,8 +1014,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("what", "arguments", "message"), WRONG, ids=[one[0] for one in WRONG])
 def test_wrong_usage(shop: Shop, what: str, arguments: tuple[str, ...], message: str) -> None:
-    code = 1 if "lineage" in what else 64
-    done = shop(*arguments, code=code)
+    done = shop(*arguments, code=64)
     assert done.stdout == ""
     assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 3
