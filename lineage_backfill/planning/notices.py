@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -188,15 +187,16 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
         late = found.clip(after, time.begun if ends else found.hi)
         return found.clip(time.first, time.last), late
 
-    def is_early(key: int) -> bool:
-        return bool(needed_by(OrdinalSet.range(key, key))[1])
-
-    if not is_early(hi):
+    due, late = needed_by(OrdinalSet.range(hi, hi))
+    if not late:
         return ""
     # The later a key, the later is what it needs: all from the first such key on are early.
-    lows = range(planned.lo, hi)
-    early = planned.clip(planned.lo + bisect_left(lows, True, key=is_early), hi)
-    due, late = needed_by(early)
+    needing = edge.mapping.affected_unclipped(
+        PartitionSet.range(after, late.hi, edge.mapping.upstream.full_mask)
+    )
+    early = planned.clip(needing.ordinals.lo - (0 if edge.own else facts.lookback), hi)
+    if len(early) > 1:
+        due, late = needed_by(early)
     verb = "reads" if len(early) == 1 else "read"
     text = f"{_span(run, early)} {verb} {len(due)} of {len(due) + len(late)} keys of {{}}:"
     text += f" {_span(time, late)} not in its calendar yet"
