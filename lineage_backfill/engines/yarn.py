@@ -7,8 +7,10 @@ interface does not answer.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _TIMEOUT = 20.0  # seconds, for each request
+#: The seconds before each question for an ended application's logs, while YARN collects them.
+_COLLECTING = (0.0, 2.0, 4.0, 8.0)
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _VARIABLE = re.compile(r"\$\{([^${}]+)\}")
 _FILES = ("core-site.xml", "yarn-site.xml")
@@ -118,26 +122,24 @@ class ResourceManager:
         self._ask("PUT", f"/apps/{application}/state", {"state": "KILLED"})
 
     def printed(self, found: Found) -> str:
-        """Return the driver's output from its node; raises NoAnswerError."""
+        """Return the driver's output from its node, or from the log server that this names.
+
+        A node forgets a container about a second after its end; raises NoAnswerError.
+        """
         node = urlsplit(found.logs)
         container = next((p for p in node.path.split("/") if p.startswith("container_")), None)
         if container is None:
             raise NoAnswerError(f"{found.id} has no container")
         base = f"{node.scheme}://{node.netloc}/ws/v1/node"
-        listed = self._request("GET", f"{base}/containers/{container}/logs").json()
-        parts = []
-        for part in listed if isinstance(listed, list) else [listed]:
-            for file in part["containerLogsInfo"]["containerLogInfo"]:
-                name = file["fileName"]
-                if not name.startswith(
-                    _PRINTED
-                ):  # other files contain the environment, with its secrets
-                    continue
-                text = self._request(
-                    "GET", f"{base}/containerlogs/{container}/{name}?size=-{MOST_LOG}"
-                ).text
-                parts.append(f"{name} of {container}:\n{text}\n")
-        return "".join(parts)
+        names = _printed_files(self._read(f"{base}/containers/{container}/logs"))
+        texts = {
+            name: self._read(f"{base}/containerlogs/{container}/{name}?size=-{MOST_LOG}")
+            for name in names
+        }
+        return "".join(f"{name} of {container}:\n{text}\n" for name, text in texts.items())
+
+    def _read(self, url: str) -> str:
+        return self._request("GET", url, follow=True).text
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """Send a request to the active ResourceManager; a standby one redirects."""
@@ -154,11 +156,16 @@ class ResourceManager:
         raise NoAnswerError("; ".join(refusals))
 
     def _request(
-        self, method: str, url: str, body: Mapping[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, str] | None = None,
+        *,
+        follow: bool = False,
     ) -> requests.Response:
         try:
             answer = self._session.request(
-                method, url, json=body, timeout=_TIMEOUT, allow_redirects=False
+                method, url, json=body, timeout=_TIMEOUT, allow_redirects=follow
             )
         except requests.RequestException as error:
             raise NoAnswerError(type(error).__name__) from error
@@ -166,6 +173,20 @@ class ResourceManager:
         if answer.status_code not in (requests.codes.ok, requests.codes.accepted):
             raise NoAnswerError(f"{method} is answered with {answer.status_code}")
         return answer
+
+
+def _printed_files(said: str) -> list[str]:
+    """Return the names of a container's output files: others hold the environment's secrets."""
+    try:
+        parts = json.loads(said)
+        return [
+            file["fileName"]
+            for part in (parts if isinstance(parts, list) else [parts])
+            for file in part["containerLogsInfo"]["containerLogInfo"]
+            if file["fileName"].startswith(_PRINTED)
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NoAnswerError(f"no list of logs, but {said[:200]}") from error
 
 
 class Yarn(Cluster):
@@ -243,8 +264,22 @@ class Yarn(Cluster):
         self._by_rest_or(lambda manager: manager.kill(application), lambda: self._ask(command))
 
     def _logs(self, found: Found) -> str:
+        return self._by_rest_or(
+            lambda manager: manager.printed(found), lambda: self._collected(found)
+        )
+
+    def _collected(self, found: Found) -> str:
+        """Return the logs of an application's containers, once YARN has collected them."""
         command = ["yarn", "logs", "-applicationId", found.id]
-        return self._by_rest_or(lambda manager: manager.printed(found), lambda: self._ask(command))
+        for pause in _COLLECTING:
+            time.sleep(pause)
+            try:
+                return self._ask(command)
+            except ServiceUnreachableError as error:
+                refusal = error
+                if error.__cause__ is not None:  # there is no such program, or it does not end
+                    break
+        raise refusal
 
     def _by_rest_or(self, rest: Callable[[ResourceManager], T], program: Callable[[], T]) -> T:
         """Use the REST interface, or the program if that does not answer."""

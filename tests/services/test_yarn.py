@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,11 +34,11 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
 
 
 @pytest.fixture
-def project(yarn: Yarn, tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
+def project(yarn: Yarn, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(mode: str) -> Bench:
-        made.append(bench(yarn, tmp_path / mode, mode))
+    def make(mode: str, **more: Any) -> Bench:
+        made.append(bench(yarn, tmp_path / mode, mode, **more))
         return made[-1]
 
     yield make
@@ -98,9 +99,9 @@ def test_a_cancelled_application_is_killed(yarn: Yarn, project: Callable[[str], 
 
 
 def test_a_driver_that_is_killed_there_may_be_tried_again(
-    yarn: Yarn, project: Callable[[str], Bench]
+    yarn: Yarn, project: Callable[..., Bench]
 ) -> None:
-    one = project("cluster")
+    one = project("cluster", program=True)
     killed = one.submit("dies", "days", "2024-03-02", name="killed")
     left = one.submit("deadly", "days", "2024-03-02", name="left")
     one.wait(killed, left)
