@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ from lineage_backfill.project.declarations import (
     Declarations,
     JobDeclaration,
     ReadDeclaration,
+    WriteDeclaration,
 )
 from lineage_backfill.project.functions import mapping_functions
 from lineage_backfill.project.likeness import lost, tables_meant
@@ -233,19 +234,11 @@ def declare(
     names = DeclaredNames(declarations)
     unsaid = tuple(one for data, one in coded.items() if names.datasets.find(data) is None)
     known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
-    home = declarations.namespace
-    filed: list[list[DatasetRef]] = [[], []]
+    inputs = [data for data, _ in read]
+    outputs = [data for data, _ in written]
     if table is not None:
-        # A table for many jobs adds no inputs to those in code, and no outputs, as in a plan.
-        shared = is_glob(table.name)
-        for found, edges, own in (
-            (filed[0], table.reads, read),
-            (filed[1], table.writes, written),
-        ):
-            if not (shared and own):
-                targets = (target(edge, home, known) for edge in edges)
-                found += [data for data in targets if data is not None]
-    outputs = [*(data for data, _ in written), *filed[1]]
+        find = partial(target, home=declarations.namespace, known=known)
+        _add_filed(table, inputs, outputs, find)
     if not outputs:
         near = tables_meant(declarations, ref, [data for data, _ in read], ())
         raise DeclarationError(
@@ -260,7 +253,7 @@ def declare(
         entrypoint=(table and table.entrypoint) or entrypoint,
         declarations=replace(declarations, datasets=(*declarations.datasets, *unsaid)),
         lineage=_OwnEdges(
-            [*(data for data, _ in read), *filed[0]],
+            inputs,
             outputs,
             facets.job_facet(said, "UTC"),
             {data: facets.dataset_facet(one, "UTC") for data, one in coded.items()},
@@ -271,6 +264,19 @@ def declare(
             hint="Start from the project's folder, or install the module as a package.",
         ),
     )
+
+
+def _add_filed(
+    table: JobDeclaration,
+    inputs: list[DatasetRef],
+    outputs: list[DatasetRef],
+    find: Callable[[ReadDeclaration | WriteDeclaration], DatasetRef | None],
+) -> None:
+    """Add what the file names; as in a plan, a pattern adds nothing where code names some."""
+    shared = is_glob(table.name)
+    for found, edges in ((inputs, table.reads), (outputs, table.writes)):
+        if not (shared and found):
+            found.extend(data for edge in edges if (data := find(edge)) is not None)
 
 
 def _refuse_two_ways(ref: JobRef, read: Iterable[tuple[DatasetRef, Read]]) -> None:
