@@ -70,19 +70,19 @@ class EdgeMapping(ABC):
         #: How many run keys after its own a run key reads the intervals of; None if not by those.
         self.ahead: int | None = None
 
-    def reach(self, changed: PartitionSet) -> tuple[PartitionSet, int | None]:
+    def reach(self, changed: PartitionSet) -> tuple[PartitionSet, OrdinalSet]:
         """Return the existing run keys that read any of the changed partitions.
 
-        With them comes the newest that would be stale but does not exist yet; None for none.
+        With them come those that would be stale but do not exist yet.
         """
         reached = self.affected_unclipped(changed)
         found, time = self.run.clip(reached), self.run.time
         if time is None:
-            return found, None
+            return found, EMPTY
         newest = reached.ordinals.hi
         if time.begun == time.complete:  # a calendar that has ended gets no key that has not begun
             newest = min(newest, time.begun)
-        return found, newest if newest > time.last else None
+        return found, reached.ordinals.clip(time.last + 1, newest) if newest > time.last else EMPTY
 
     def affected(self, changed: PartitionSet) -> PartitionSet:
         """Return the existing run keys that read any of the changed partitions."""

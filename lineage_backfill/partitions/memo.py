@@ -9,6 +9,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.closure import OwnEdge, closure
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import KeySet, render
 
 K = TypeVar("K")
@@ -42,11 +43,11 @@ class KeyMemo:
         self.beyond: set[EdgeMapping] = set()
         beyond = self.beyond
 
-        def reach(asked: _Asked) -> tuple[PartitionSet, int | None]:
-            keys, newest = asked[0].reach(asked[1])
-            if newest is not None:
+        def reach(asked: _Asked) -> tuple[PartitionSet, OrdinalSet]:
+            keys, late = asked[0].reach(asked[1])
+            if late:
                 beyond.add(asked[0])
-            return sets[keys], newest
+            return sets[keys], late
 
         self._sets = sets
         self._unions: Bounded[tuple[PartitionSet, PartitionSet], PartitionSet]
@@ -75,9 +76,9 @@ class KeyMemo:
         """Return the union of two sets."""
         return other if one is other or not one.boxes else self._unions[one, other]
 
-    def reach(self, mapping: EdgeMapping, changed: PartitionSet) -> tuple[PartitionSet, int | None]:
-        """Return what `EdgeMapping.reach` does."""
-        return self._reach[mapping, changed]
+    def late(self, mapping: EdgeMapping, changed: PartitionSet) -> OrdinalSet:
+        """Return the run keys that would be stale but do not exist yet."""
+        return self._reach[mapping, changed][1]
 
     def affected(self, mapping: EdgeMapping, changed: PartitionSet) -> PartitionSet:
         """Return the existing run keys that read any of the changed partitions."""

@@ -116,14 +116,12 @@ def _lacking(propagation: Propagation) -> Iterator[str]:
 
 def _incomplete(propagation: Propagation) -> Iterator[str]:
     incomplete = [
-        (facts, newest)
+        (facts, late)
         for facts, result in propagation.results.items()
-        if not result.left and (newest := _beyond(facts, propagation)) is not None
+        if not result.left and (late := _late(facts, propagation))
     ]
     if incomplete:
-        names = listed(
-            incomplete, name=lambda pair: f"{pair[0].ref.name} {_up_to(*pair, propagation)}"
-        )
+        names = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_ranges(*pair)}")
         yield f"not planned: these keys are not complete or do not exist yet: {names}"
 
 
@@ -205,29 +203,20 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     return text
 
 
-def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:
-    """Return the newest key that the change would make stale if it existed yet, if any."""
-    newest, memo = None, propagation.memo
-    for edge in propagation.stale_inputs(facts):
-        mapping = edge.mapping
-        if mapping is not None and mapping in memo.beyond:
-            dirty = propagation.dirty[edge.data]
-            found = memo.reach(mapping, dirty)[1] if isinstance(dirty, PartitionSet) else None
-            if found is not None and (newest is None or found > newest):
-                newest = found
-    return newest
-
-
-def _up_to(facts: JobFacts, newest: int, propagation: Propagation) -> str:
-    """Return the keys up to the newest that the change would make stale if they existed yet."""
-    assert facts.calendar is not None
-    assert facts.calendar.time is not None
-    time, late = facts.calendar.time, EMPTY
+def _late(facts: JobFacts, propagation: Propagation) -> OrdinalSet:
+    """Return the keys that the change would make stale if they existed yet."""
+    late, memo = EMPTY, propagation.memo
     for edge in propagation.stale_inputs(facts):
         mapping, dirty = edge.mapping, propagation.dirty[edge.data]
-        if mapping in propagation.memo.beyond and isinstance(dirty, PartitionSet):
-            late |= mapping.affected_unclipped(dirty).ordinals.clip(time.last + 1, newest)
-    return listed([_span(time, OrdinalSet.range(*ends)) for ends in late.runs()], 3)
+        if mapping in memo.beyond and isinstance(dirty, PartitionSet):
+            late |= memo.late(mapping, dirty)
+    return late
+
+
+def _ranges(facts: JobFacts, keys: OrdinalSet) -> str:
+    assert facts.calendar is not None
+    time = facts.calendar.time
+    return listed([_span(time, OrdinalSet.range(*ends)) for ends in keys.runs()], 3)
 
 
 def _has_no_engine(facts: JobFacts) -> bool:
