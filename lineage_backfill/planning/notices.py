@@ -16,8 +16,10 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
-#: How run keys read an input: the mapping, whether it is their own output, lookback, and the keys.
-_Reading: TypeAlias = tuple[EdgeMapping | None, bool, int, OrdinalSet]
+#: How run keys read an input: the mapping, and whether it is their own output.
+_Reading: TypeAlias = tuple[EdgeMapping | None, bool]
+#: For run keys with one lookback: the early inputs by kind of job, and what is said of each.
+_Found: TypeAlias = tuple[dict[int, list[tuple[int, str]]], dict[_Reading, str]]
 
 
 def notices(
@@ -127,15 +129,18 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
-    found: dict[tuple[int, int, OrdinalSet], list[tuple[int, str]]] = {}
-    texts: dict[_Reading, str] = {}
+    found: dict[tuple[int, OrdinalSet], _Found] = {}
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
-        key = (facts.kind, facts.lookback, result.planned.ordinals)
-        early = found.get(key)
+        key = (facts.lookback, result.planned.ordinals)
+        alike = found.get(key)
+        if alike is None:
+            alike = found[key] = ({}, {})
+        kinds, texts = alike
+        early = kinds.get(facts.kind)
         if early is None:
-            early = found[key] = _early_inputs(facts, key[-1], texts)
+            early = kinds[facts.kind] = _early_inputs(facts, key[-1], texts)
         for place, text in early:
             yield f"{facts.ref.name} {text.format(facts.live[place].dataset)}"
 
@@ -145,13 +150,13 @@ def _early_inputs(
 ) -> list[tuple[int, str]]:
     """Return the places of the inputs that lack keys for some run keys, each with what is said.
 
-    `texts` has what was found for other jobs.
+    `texts` has what was found for other jobs with these run keys.
     """
     early = []
     for place, edge in enumerate(facts.live):
         if edge.reads_whole:
             continue
-        key = (edge.mapping, edge.own, facts.lookback, planned)
+        key = (edge.mapping, edge.own)
         text = texts.get(key)
         if text is None:
             text = texts[key] = _early_read(facts, edge, planned)
