@@ -240,7 +240,9 @@ class _ClockGrid(Grid):
     def label(self, ordinal: int) -> str:
         local = self.local_start(ordinal)
         text = self._plain(local)
-        return text + self._offset(ordinal) if self._repeats(local) else text
+        if self.zone.fixed or not self._repeats(local):
+            return text
+        return text + self._offset(ordinal)
 
     def find(self, label: str) -> int:
         plain = self._find_unshifted(label) if self.zone.fixed else None

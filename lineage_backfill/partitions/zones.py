@@ -48,10 +48,11 @@ class Zone:
     def local(self, instant: int) -> datetime:
         """Return the local wall clock at the instant, without a zone."""
         try:
-            moment = datetime.fromtimestamp(instant, UTC if self.fixed else self.info)
+            if self.fixed:
+                return _LOCAL_EPOCH + timedelta(0, instant)
+            return datetime.fromtimestamp(instant, self.info).replace(tzinfo=None, fold=0)
         except _OVERFLOW:
             raise beyond_years() from None
-        return moment.replace(tzinfo=None, fold=0)
 
     def day(self, instant: int) -> date:
         """Return the local date at the instant."""

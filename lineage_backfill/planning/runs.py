@@ -19,7 +19,7 @@ from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import JobFacts, Output, read_keys, written_keys
+from lineage_backfill.project.resolver import JobFacts, Output, read_by, read_keys, written_keys
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
@@ -206,14 +206,17 @@ class Runs:
         memo = self._memo
         for number, (job, keys) in enumerate(self._numbered()):
             waits: set[int] = set()
-            for edge, wanted in read_keys(job.facts, keys, memo.read):
-                if wanted is not None:
-                    for maker, output in self._makers.get(edge.dataset, ()):
-                        found = maker.batches.made_by(output, memo, begun=begun)[wanted]
-                        if maker is job:
-                            # Its own keys run in order, also if several write one partition.
-                            found = found[: bisect_left(found, number - job.first)]
-                        waits.update([maker.first + place for place in found])
+            for edge in job.facts.inputs:
+                makers = self._makers.get(edge.dataset)
+                if makers is None or edge.mapping is None:
+                    continue
+                wanted = read_by(job.facts, edge, keys, memo.read)
+                for maker, output in makers:
+                    found = maker.batches.made_by(output, memo, begun=begun)[wanted]
+                    if maker is job:
+                        # Its own keys run in order, also if several write one partition.
+                        found = found[: bisect_left(found, number - job.first)]
+                    waits.update([maker.first + place for place in found])
             self._needs.extend(sorted(waits))
             self._ends.append(len(self._needs))
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions import mapping as mappings
-from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.calendar import Calendar, TimeAxis
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
@@ -784,17 +784,20 @@ def written_keys(
     assert mapping is not None, "a job without a problem knows its outputs"
     found = mapping.required(keys) if existing is None else existing
     time, run = mapping.upstream.time, mapping.run.time
-    if found and (
-        time is None
-        or run is None
-        or run.grid.start(keys.ordinals.hi + 1) <= time.grid.start(time.last + 1)
-    ):
+    if found and (time is None or run is None or _is_within(keys.ordinals.hi, run, time)):
         return found
     reached = mapping.required_unclipped(keys)
     if time is None:
         return reached
     first, begun = time.first, time.begun
     return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
+
+
+def _is_within(key: int, run: TimeAxis, time: TimeAxis) -> bool:
+    """Whether the interval of a run key ends before another calendar's next key begins."""
+    if run.grid is time.grid:
+        return key <= time.last
+    return run.grid.start(key + 1) <= time.grid.start(time.last + 1)
 
 
 def read_keys(
