@@ -9,7 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
+from typing import Final
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef
@@ -115,13 +117,20 @@ class _Batches:
         if found is None:
             made = [memo.required(mapping, keys) for keys in self.keys]
             if begun:
-                made = [written_keys(output, *each) for each in zip(self.keys, made, strict=True)]
+                made = list(map(partial(written_keys, output), self.keys, made))
             found = self._made[mapping, begun] = _index(made)
         return found
 
 
+_NONE: Final[Sequence[int]] = ()
+_FIRST: Final[Sequence[int]] = (0,)
+
+
 def _index(made: Sequence[PartitionSet]) -> Bounded[PartitionSet, Sequence[int]]:
     """Return the positions of the runs that write any of some partitions of one dataset."""
+    if len(made) == 1:
+        only = made[0]
+        return Bounded(lambda wanted: _FIRST if only.meets(wanted) else _NONE)
     ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
     order = sorted((ordinals.lo, place, ordinals.hi) for ordinals, place in ends)
     starts = [lo for lo, _, _ in order]

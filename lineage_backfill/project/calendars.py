@@ -25,8 +25,10 @@ def _prefixed(text: str) -> Iterator[None]:
 
 def _find(grid: Grid, word: str, label: str | None) -> int | None:
     """Return the ordinal of the key at an end of a calendar; raises UsageError naming the end."""
+    if label is None:
+        return None
     with _prefixed(f"`{word}` "):
-        return None if label is None else grid.find(label)
+        return grid.find(label)
 
 
 class Calendars:

@@ -323,7 +323,7 @@ def measure(case: Case, repeat: int, *, traced: bool = True) -> dict[str, Any]:
     return {
         "case": case.name,
         "ms": round(statistics.median(times) * 1e3, 1),
-        "best_ms": round(min(times) * 1e3, 1),
+        "best_ms": round(min(times) * 1e3, 2),
         "warm_ms": round(statistics.median(warm) * 1e3, 1),
         "mb": round(peak / 1e6, 1),
         **plan.totals,
@@ -499,7 +499,7 @@ def whole_process(jobs: int) -> dict[str, Any]:
     return {
         "case": f"`impact --json`, whole process, {jobs:,} jobs from an event file",
         "ms": round(statistics.median(times) * 1e3, 1),
-        "best_ms": round(min(times) * 1e3, 1),
+        "best_ms": round(min(times) * 1e3, 2),
         "jobs": document["totals"]["jobs"],
         "limit_ms": 1_000,
     }
