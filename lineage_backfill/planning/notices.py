@@ -172,34 +172,36 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     time, run, ahead = edge.mapping.upstream.time, facts.calendar.time, edge.mapping.ahead
     if time is None:
         return ""
-    hi = planned.hi
+    hi, newest = planned.hi, None
     if run is not None and ahead is not None:
         if run is time and hi + facts.lookback + ahead <= time.last:
             return ""
         end = run.grid.start(hi + facts.lookback + ahead + 1)
         if end <= time.grid.start(time.last + 1):
             return ""
+        newest = time.grid.at(end - 1)
     ends = time.begun == time.complete  # no key will come after the declared end
     after = time.last + 1 if time.first is None else max(time.first, time.last + 1)
     required = type(edge.mapping).required_unclipped
     mask = facts.calendar.full_mask
 
-    def needed_by(keys: OrdinalSet) -> tuple[OrdinalSet, OrdinalSet]:
-        """Return which needed keys exist, and which do not exist yet."""
-        found = read_by(facts, edge, PartitionSet(((keys, mask),)), required).ordinals
-        late = found.clip(after, time.begun if ends else found.hi)
-        return found.clip(time.first, time.last), late
+    def needed_by(keys: OrdinalSet) -> OrdinalSet:
+        return read_by(facts, edge, PartitionSet(((keys, mask),)), required).ordinals
 
-    due, late = needed_by(OrdinalSet.range(hi, hi))
-    if not late:
+    if newest is None:
+        newest = needed_by(OrdinalSet.range(hi, hi)).hi
+    if newest < after:
         return ""
     # The later a key, the later is what it needs: all from the first such key on are early.
     needing = edge.mapping.affected_unclipped(
-        PartitionSet.range(after, late.hi, edge.mapping.upstream.full_mask)
+        PartitionSet.range(after, newest, edge.mapping.upstream.full_mask)
     )
     early = planned.clip(needing.ordinals.lo - (0 if edge.own else facts.lookback), hi)
-    if len(early) > 1:
-        due, late = needed_by(early)
+    needed = needed_by(early) if early else EMPTY
+    due = needed.clip(time.first, time.last)
+    late = needed.clip(after, time.begun if ends else needed.hi)
+    if not late:
+        return ""
     verb = "reads" if len(early) == 1 else "read"
     text = f"{_span(run, early)} {verb} {len(due)} of {len(due) + len(late)} keys of {{}}:"
     text += f" {_span(time, late)} not in its calendar yet"
@@ -231,5 +233,5 @@ def _has_no_engine(facts: JobFacts) -> bool:
 def _span(time: TimeAxis | None, keys: OrdinalSet) -> str:
     """Return the first and the last key as a range."""
     assert time is not None
-    first, last = map(time.grid.label, (keys.lo, keys.hi))
-    return first if first == last else f"{first}..{last}"
+    label, lo, hi = time.grid.label, keys.lo, keys.hi
+    return label(lo) if lo == hi else f"{label(lo)}..{label(hi)}"
