@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import pytest
 import requests
+from msgspec import structs
 
 from lineage_backfill.engines import airflow, airflow_api, create_engine
 from lineage_backfill.errors import ConflictError, EngineError
@@ -215,7 +216,9 @@ class Desk:
     def check(self, engine: Engine, paths: Sequence[Path]) -> None:
         """Let an engine check the runs of some run specs, each on its own."""
         specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
-        runs = [replace(planned(spec["job"]["name"]), id=name) for name, spec in specs.items()]
+        runs = [
+            structs.replace(planned(spec["job"]["name"]), id=name) for name, spec in specs.items()
+        ]
         engine.check(runs, lambda run: specs[run.id])
 
     def submit(self, engine: Engine, path: Path) -> str:
@@ -372,7 +375,7 @@ class AirflowSuite:
                 name: json.loads(path.read_text()) for name, path in zip(ids, paths, strict=True)
             }
             runs = [
-                replace(planned(f"three.{task}"), id=name, upstream=above)
+                structs.replace(planned(f"three.{task}"), id=name, upstream=above)
                 for task, name, above in zip("abc", ids, upstream[:3], strict=True)
             ]
             engine.check(runs, lambda run: specs[run.id])  # noqa: B023
@@ -1092,7 +1095,9 @@ class AirflowSuite:
         specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
         first, *_ = specs
         runs = [
-            replace(planned("slow_key.build"), id=name, upstream=() if name == first else (first,))
+            structs.replace(
+                planned("slow_key.build"), id=name, upstream=() if name == first else (first,)
+            )
             for name in specs
         ]
         engine.check(runs, lambda run: specs[run.id])

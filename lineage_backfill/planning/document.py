@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from lineage_backfill.errors import UsageError
@@ -38,7 +37,7 @@ class RunReader:
     Equal parts of many runs are stored once.
     """
 
-    _MEMBERS = frozenset(field.name for field in fields(PlannedRun))
+    _MEMBERS = frozenset(PlannedRun.__struct_fields__)
 
     def __init__(self) -> None:
         self._held: dict[object, Any] = {}

@@ -39,8 +39,7 @@ class DatasetPartitions(Struct, frozen=True, kw_only=True):
         return {"dataset": named(self.dataset), "partitions": keys}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
+class PlannedRun(Struct, frozen=True, kw_only=True):
     """One run of one job over one set of its run keys."""
 
     id: str  # stable: made from the job and the keys
@@ -68,8 +67,7 @@ class PlannedRun:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedJob:
+class PlannedJob(Struct, frozen=True, kw_only=True):
     """One affected job of the plan."""
 
     job: JobRef

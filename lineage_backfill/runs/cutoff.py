@@ -21,6 +21,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Final
 
+from msgspec import structs
+
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -510,7 +512,7 @@ def _narrowed(
         for output in facts.outputs
         if output.mapping is not None
     ]
-    return replace(
+    return structs.replace(
         run,
         partitions=render(calendar, keys),
         count=len(keys),

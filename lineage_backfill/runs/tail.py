@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
@@ -61,7 +63,7 @@ def tail_of(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> Plan | No
             kept = without(resolver, run, render(calendar, done))
             ids[run.id] = run.id if kept is run else _run_id(kept)
             waits = tuple(ids[up] for up in run.upstream if up in ids)
-            runs.append(replace(kept, id=ids[run.id], upstream=waits))
+            runs.append(structs.replace(kept, id=ids[run.id], upstream=waits))
     jobs = tuple(_job(job, left[job.job], resolver) for job in fresh.jobs if job.job in left)
     partitions = sum(job.count for job in jobs)
     totals = {"jobs": len(jobs), "runs": len(runs), "partitions": partitions}
@@ -88,7 +90,7 @@ def _left(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> dict[JobRef
 def _job(job: PlannedJob, keys: PartitionSet, resolver: Resolver) -> PlannedJob:
     calendar = resolver.job(job.job).calendar
     assert calendar is not None
-    return replace(job, partitions=render(calendar, keys), count=len(keys))
+    return structs.replace(job, partitions=render(calendar, keys), count=len(keys))
 
 
 def _run_id(run: PlannedRun) -> str:

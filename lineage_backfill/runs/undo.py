@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -121,7 +123,7 @@ def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
     waves: dict[str, int] = {}
     for run_id in order:
         waves[run_id] = 1 + max((waves[up] for up in waits[run_id]), default=0)
-        yield replace(
+        yield structs.replace(
             by_id[run_id],
             id=_PREFIX + run_id,
             wave=waves[run_id],

@@ -6,13 +6,15 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 from zipfile import BadZipFile
+
+from msgspec import structs
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -274,7 +276,7 @@ class Backfills:
                 if not (run.state.is_good if again else run.state.is_final)
             }
             runs = [
-                replace(run, upstream=tuple(one for one in run.upstream if one in ids))
+                structs.replace(run, upstream=tuple(one for one in run.upstream if one in ids))
                 for plan in plans
                 for run in plan.runs or ()
                 if run.id in ids

@@ -11,7 +11,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
@@ -187,7 +187,7 @@ class TestAirflow(AirflowSuite):
         assert desk.wait(engine, producer) is AttemptState.SUCCEEDED
         second = desk.spec("reader.build", DAY, key=key)
         above, own = (path.name.partition("-")[0] for path in (first, second))
-        run = replace(planned("reader.build"), id=own, upstream=(above,))
+        run = structs.replace(planned("reader.build"), id=own, upstream=(above,))
         engine.check([run], lambda _run: json.loads(second.read_text()))
         consumer = desk.submit(engine, second)
         assert desk.wait(engine, consumer) is AttemptState.SUCCEEDED
@@ -223,7 +223,7 @@ class TestAirflow(AirflowSuite):
 
         def rolled_up(job: str, above: tuple[str, ...]) -> Origin:
             path = desk.spec(job, at, key=key)
-            run = replace(planned(job), id=path.name.partition("-")[0], upstream=above)
+            run = structs.replace(planned(job), id=path.name.partition("-")[0], upstream=above)
             engine.check([run], lambda _run: json.loads(path.read_text()))
             handle = desk.submit(engine, path)
             assert desk.wait(engine, handle) is AttemptState.SUCCEEDED

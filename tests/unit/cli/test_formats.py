@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec import structs
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
@@ -220,7 +220,7 @@ def test_deep_guides_leave_names_whole() -> None:
     path: list[dict[str, object]] = []
     for number, job in enumerate(jobs):
         path.append({"job": {"namespace": "nyc", "name": job.job.name}})
-        jobs[number] = replace(job, reason={**job.reason, "path": path[-2:]})
+        jobs[number] = structs.replace(job, reason={**job.reason, "path": path[-2:]})
     text = shown(plan_tree(plans.many(60).detailed(jobs=tuple(jobs)), PlanFacts(), 80), 80)
     assert all(job.job.name in text for job in jobs)
     assert "(59) ~ job_report" in text

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
@@ -203,10 +204,12 @@ def changed() -> dict[str, Any]:
     old = plans.real()
     jobs = {job.job.name: job for job in old.jobs}
     new = [
-        replace(jobs["clean"], partitions=("2013-03-10T05", "2013-03-10T07")),
-        replace(jobs["daily"], status="blocked", reason={"kind": "x", "text": "no\x1b[2Jway"}),
-        replace(jobs["weekly"], reason={**jobs["weekly"].reason, "lookback": 2}),
-        replace(jobs["rolling"], job=plans.job("new[red]\x07")),
+        structs.replace(jobs["clean"], partitions=("2013-03-10T05", "2013-03-10T07")),
+        structs.replace(
+            jobs["daily"], status="blocked", reason={"kind": "x", "text": "no\x1b[2Jway"}
+        ),
+        structs.replace(jobs["weekly"], reason={**jobs["weekly"].reason, "lookback": 2}),
+        structs.replace(jobs["rolling"], job=plans.job("new[red]\x07")),
         *(jobs[name] for name in ("guarded", "mystery", "total")),
     ]
     parts = {**old.lineage["parts"], **{f"dataset nyc:d{n}\x07": "" for n in range(9)}}
@@ -216,7 +219,7 @@ def changed() -> dict[str, Any]:
 
 def many_changed() -> dict[str, Any]:
     job = plans.real().jobs[0]
-    more = tuple(replace(job, job=plans.job(f"job{n:04}")) for n in range(1000))
+    more = tuple(structs.replace(job, job=plans.job(f"job{n:04}")) for n in range(1000))
     return difference(plans.real(), plans.real().detailed(jobs=(*plans.real().jobs, *more)))
 
 
@@ -331,7 +334,7 @@ def test_the_outcome_is_one_sentence(
 
 def test_a_summary_names_what_run_refuses() -> None:
     plan = plans.many(12)
-    runs = tuple(replace(run, engine=None) for run in plan.runs or ())
+    runs = tuple(structs.replace(run, engine=None) for run in plan.runs or ())
     jobs = len({run.job for run in runs})
     assert (
         decisions(plan.detailed(runs=runs))[-1] == f"{jobs} jobs without an engine (`run` refuses)"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from lineage_backfill.engines.airflow_script import plan_script
 from lineage_backfill.errors import EngineError, GuardRailError
@@ -22,7 +23,7 @@ EVIL = "a'b$(touch evil)\n`touch evil`; é"
 def plan(*jobs: str) -> Plan:
     """Return a plan of one run each, each after the one before it."""
     runs = [
-        replace(
+        structs.replace(
             planned(job),
             id=f"r-{number}",
             partitions=("2026-05-01..2026-05-02",),

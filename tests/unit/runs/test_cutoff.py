@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
@@ -501,7 +502,7 @@ def test_an_input_whose_changed_columns_are_not_read_makes_no_key_run(
     if pruned:
         days = [{"namespace": "w", "name": "days"}]
         jobs = [
-            replace(job, reason={**job.reason, "pruned": days})
+            structs.replace(job, reason={**job.reason, "pruned": days})
             if job.job.name == "summary"
             else job
             for job in made.jobs
