@@ -149,7 +149,7 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """`sha256:…` over everything in the plan, computed on first use."""
-        return _hash(self.members())
+        return _hash(_texts(self.members()))
 
     @property
     def title(self) -> str:
@@ -187,7 +187,7 @@ class Plan:
         if "id" not in self.__dict__ and self._is_small:
             # Made once: the hash takes all of them before the first can be written.
             members = [(name, _held(value)) for name, value in members]
-            self.__dict__["id"] = _hash(members)
+            self.__dict__["id"] = _hash([_SORTED.encode(dict(members))])
         yield "id", self.id
         yield from members
 
@@ -206,27 +206,28 @@ def _held(value: Any) -> Any:
     return list(value) if isinstance(value, Iterator) else value
 
 
-def _hash(members: Iterable[tuple[str, Any]]) -> str:
-    """Return the hash of a document's members; of an iterator, 64 items are in memory at once."""
-    encode = _SORTED.encode
+def _hash(texts: Iterable[str]) -> str:
     digest = hashlib.sha256()
-
-    def add(text: str) -> None:
+    for text in texts:
         digest.update(text.encode("utf-8", "surrogatepass"))
+    return "sha256:" + digest.hexdigest()
 
+
+def _texts(members: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield the text of sorted members; of an iterator, 64 items are in memory at once."""
+    encode = _SORTED.encode
     for place, (name, value) in enumerate(sorted(members, key=itemgetter(0))):
-        add(("," if place else "{") + f'"{name}":')
+        yield ("," if place else "{") + f'"{name}":'
         if isinstance(value, Iterator):
-            add("[")
+            yield "["
             begin = ""
             while some := list(islice(value, 64)):
-                add(begin + encode(some)[1:-1])
+                yield begin + encode(some)[1:-1]
                 begin = ","
-            add("]")
+            yield "]"
         else:
-            add(encode(value))
-    add("}")
-    return "sha256:" + digest.hexdigest()
+            yield encode(value)
+    yield "}"
 
 
 def changed_in_short(plan: Mapping[str, Any]) -> str:
