@@ -51,6 +51,7 @@ def test_a_streamed_plan_has_the_bytes_of_a_whole_one(first: str, tmp_path: Path
     assert "runs" not in vars(found)
     assert text == documents.dump(plan_to_dict(made(first)))
     assert json.loads(text) == plan_to_dict(found)
+    assert json.loads(text)["id"] == made(first).id
     documents.save(plan_members(found), tmp_path / "plan.json")
     assert (tmp_path / "plan.json").read_text() == text
 
