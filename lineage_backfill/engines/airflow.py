@@ -780,10 +780,9 @@ class AirflowEngine(Engine):
                 if has_all:
                     break
         (self._slow.discard if has_all else self._slow.add)(one.task.dag)
-        lines = [f"also started by Airflow: {name}\n" for name in started]
-        _log.info("%s", "".join(lines).strip())
-        with one.files.log_path.open("a", encoding="utf-8") as log:
-            log.writelines(lines)
+        lines = "".join(f"also started by Airflow: {name}\n" for name in started)
+        _log.info("%s", lines.strip())
+        one.files.add_to_log(lines)
         if one.handle in self._runs:
             self._identified(one, self._runs[one.handle].origin, started)
 
@@ -814,8 +813,7 @@ class AirflowEngine(Engine):
     def _keep_log(self, one: _Attempt) -> str:
         """Write the log next to the run spec; return the last error in it."""
         text = self._log(one)
-        with one.files.log_path.open("a", encoding="utf-8") as log:
-            log.write(text)
+        one.files.add_to_log(text)
         errors = [line for line in text.splitlines() if line.startswith(_RAISED)]
         return errors[-1].removeprefix(_RAISED) if errors else ""
 

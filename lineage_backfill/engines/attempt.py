@@ -145,6 +145,11 @@ class AttemptFiles:
         except FileNotFoundError:
             return ""
 
+    def add_to_log(self, text: str) -> None:
+        """Append to the attempt's output; a new file can be read by its owner only."""
+        with open(self.log_path, "a", encoding="utf-8", opener=private) as log:
+            log.write(text)
+
     def log_begin(self) -> str:
         """Return the first part of the attempt's output; empty if it is not here."""
         place, begin = self.log_place()

@@ -298,7 +298,7 @@ class SparkSubmitEngine(ProcessEngine):
         files = AttemptFiles(Path(handle))
         with suppress(OSError, ValueError, KeyError):  # of its run spec, if that is damaged
             if self.cluster is not None and outcome.state is AttemptState.FAILED:
-                _add_to_log(files, _log_of(self.cluster, _token(files)))
+                files.add_to_log(_log_of(self.cluster, _token(files)))
             shutil.rmtree(self._uploads(_token(files)), ignore_errors=True)
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
@@ -339,7 +339,7 @@ class SparkSubmitEngine(ProcessEngine):
             try:
                 self.cluster.stop(_token(files))
             except ServiceUnreachableError as error:
-                _add_to_log(files, f"it could not be stopped: {error}\n")
+                files.add_to_log(f"it could not be stopped: {error}\n")
 
     def _cluster_of(self, master: str) -> Cluster:
         if master == "yarn":
@@ -373,11 +373,6 @@ def _log_of(cluster: Cluster, token: str) -> str:
         return cluster.logs(token)[-MOST_LOG:]
     except ServiceUnreachableError as error:
         return f"the driver's log cannot be read: {error}\n"
-
-
-def _add_to_log(files: AttemptFiles, text: str) -> None:
-    with files.log_path.open("a", encoding="utf-8") as log:
-        log.write(text)
 
 
 def _kill(files: AttemptFiles, pid: int) -> None:

@@ -53,6 +53,17 @@ def check(files: AttemptFiles) -> None:
     assert files.log_end(5) == b"last\n"
 
 
+def test_what_is_added_to_a_log_follows_it_and_is_private(
+    files: AttemptFiles, tmp_path: Path
+) -> None:
+    files.add_to_log("from the cluster\n")
+    assert files.log() == "first\nlast\nfrom the cluster\n"
+    other = AttemptFiles(tmp_path / "r-10.spec.json")
+    other.add_to_log("é\n")
+    assert other.log() == "é\n"
+    assert stat.S_IMODE(other.log_path.stat().st_mode) == 0o600
+
+
 def test_packed_files_are_one_and_answer_as_before(files: AttemptFiles, tmp_path: Path) -> None:
     check(files)
     files.pack()
