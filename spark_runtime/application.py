@@ -58,7 +58,7 @@ class Channel:
         self._lock = (folder / "driver").open("a", encoding="utf-8")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._begun = 0
-        self._owned = time.monotonic()
+        self._owned: float | None = None  # when there was a tool, or when it was first looked for
         self._beat: object = None
         self._doubted: set[str] = set()  # requests that could not be taken at first
 
@@ -90,7 +90,7 @@ class Channel:
     def is_orphan(self) -> bool:
         """Whether no tool has owned it for too long."""
         now = time.monotonic()
-        if self._is_owned():
+        if self._is_owned() or self._owned is None:
             self._owned = now
         return now - self._owned >= self.orphan_seconds
 

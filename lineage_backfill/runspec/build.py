@@ -85,6 +85,10 @@ class SpecBuilder:
         edges = {edge.dataset: edge for edge in facts.inputs}
         inputs = [(self._resolver.dataset(dataset), wanted) for dataset, wanted in reads]
         written = tuple(self._output(outputs[dataset], scope) for dataset, scope in writes)
+        read = tuple(
+            self._input(data, wanted, Needs(facts, edges.get(data.ref), keys))
+            for data, wanted in inputs
+        )
         if written and not any(output.scope for output in written):
             named = ", ".join(map(str, render(facts.calendar, keys)))
             raise DeclarationError(
@@ -103,10 +107,7 @@ class SpecBuilder:
                 for key in expand(facts.calendar, keys)
             ),
             outputs=written,
-            inputs=tuple(
-                self._input(data, wanted, Needs(facts, edges.get(data.ref), keys))
-                for data, wanted in inputs
-            ),
+            inputs=read,
             parameters=identity.parameters,
             lineage=LineageSpec(
                 outbox=str(self._outbox) if self._outbox else None,
