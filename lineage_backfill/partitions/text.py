@@ -61,11 +61,11 @@ def render(calendar: Calendar, keys: PartitionSet) -> KeySet:
     if not calendar.order:
         ordinals, mask = keys.boxes[0]
         if calendar.time is not None:
-            return tuple(_ranges(calendar.time, ordinals))
+            return tuple(ranges(calendar.time, ordinals))
         return calendar.statics[0].labels(mask)
     boxes: list[dict[str, list[str]]] = []
     for ordinals, mask in keys.boxes:
-        times = list(_ranges(calendar.time, ordinals)) if calendar.time else []
+        times = list(ranges(calendar.time, ordinals)) if calendar.time else []
         for labels in calendar.boxes(mask):
             parts = {axis.name: list(k) for axis, k in zip(calendar.statics, labels, strict=True)}
             if calendar.time:
@@ -113,7 +113,8 @@ def in_short(keys: KeySet) -> str:
     return text + more
 
 
-def _ranges(axis: TimeAxis, ordinals: OrdinalSet) -> Iterator[str]:
+def ranges(axis: TimeAxis, ordinals: OrdinalSet) -> Iterator[str]:
+    """Yield keys of a time axis as maximal ranges, both ends included."""
     label = axis.grid.label
     for first, last in ordinals.runs():
         yield label(first) if first == last else f"{label(first)}..{label(last)}"

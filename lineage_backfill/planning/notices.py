@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
+from lineage_backfill.partitions.text import ranges
 from lineage_backfill.planning.infer import skipping
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
@@ -18,8 +20,9 @@ from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
 #: How run keys read an input: the mapping, and whether it is their own output.
 _Reading: TypeAlias = tuple[EdgeMapping | None, bool]
-#: For run keys with one lookback: the early inputs by kind of job, and what is said of each.
-_Found: TypeAlias = tuple[dict[int, list[tuple[int, str]]], dict[_Reading, str]]
+#: What is known of jobs with the same run keys and lookback. By the kind of a job, its inputs that
+#: lack keys, each with its place and the sentence; and the sentence by how an input is read.
+_Known: TypeAlias = tuple[dict[int, list[tuple[int, str]]], dict[_Reading, str]]
 
 
 def notices(
@@ -129,18 +132,15 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
-    found: dict[tuple[int, OrdinalSet], _Found] = {}
+    known: defaultdict[tuple[int, OrdinalSet], _Known] = defaultdict(lambda: ({}, {}))
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
-        key = (facts.lookback, result.planned.ordinals)
-        alike = found.get(key)
-        if alike is None:
-            alike = found[key] = ({}, {})
-        kinds, texts = alike
+        planned = result.planned.ordinals
+        kinds, texts = known[facts.lookback, planned]
         early = kinds.get(facts.kind)
         if early is None:
-            early = kinds[facts.kind] = _early_inputs(facts, key[-1], texts)
+            early = kinds[facts.kind] = _early_inputs(facts, planned, texts)
         for place, text in early:
             yield f"{facts.ref.name} {text.format(facts.live[place].dataset)}"
 
@@ -172,7 +172,8 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     time, run, ahead = edge.mapping.upstream.time, facts.calendar.time, edge.mapping.ahead
     if time is None:
         return ""
-    hi, newest = planned.hi, None
+    hi = planned.hi
+    newest = None  # the newest key that they need, where the intervals tell it
     if run is not None and ahead is not None:
         if run is time and hi + facts.lookback + ahead <= time.last:
             return ""
@@ -222,8 +223,8 @@ def _late(facts: JobFacts, propagation: Propagation) -> OrdinalSet:
 
 def _ranges(facts: JobFacts, keys: OrdinalSet) -> str:
     assert facts.calendar is not None
-    time = facts.calendar.time
-    return listed([_span(time, OrdinalSet.range(*ends)) for ends in keys.runs()], 3)
+    assert facts.calendar.time is not None
+    return listed(list(ranges(facts.calendar.time, keys)), 3)
 
 
 def _has_no_engine(facts: JobFacts) -> bool:
@@ -233,5 +234,4 @@ def _has_no_engine(facts: JobFacts) -> bool:
 def _span(time: TimeAxis | None, keys: OrdinalSet) -> str:
     """Return the first and the last key as a range."""
     assert time is not None
-    label, lo, hi = time.grid.label, keys.lo, keys.hi
-    return label(lo) if lo == hi else f"{label(lo)}..{label(hi)}"
+    return next(ranges(time, OrdinalSet.range(keys.lo, keys.hi)))

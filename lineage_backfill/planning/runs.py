@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Final
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef
@@ -122,15 +121,11 @@ class _Batches:
         return found
 
 
-_NONE: Final[Sequence[int]] = ()
-_FIRST: Final[Sequence[int]] = (0,)
-
-
 def _index(made: Sequence[PartitionSet]) -> Bounded[PartitionSet, Sequence[int]]:
     """Return the positions of the runs that write any of some partitions of one dataset."""
     if len(made) == 1:
         only = made[0]
-        return Bounded(lambda wanted: _FIRST if only.meets(wanted) else _NONE)
+        return Bounded(lambda wanted: (0,) if only.meets(wanted) else ())
     ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
     order = sorted((ordinals.lo, place, ordinals.hi) for ordinals, place in ends)
     starts = [lo for lo, _, _ in order]

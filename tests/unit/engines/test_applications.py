@@ -227,6 +227,16 @@ def test_what_is_no_file_and_what_was_begun_already_is_not_begun(tmp_path: Path)
     assert folder.begun() == ["d"]
 
 
+def test_the_time_of_an_orphan_counts_from_its_first_look(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, orphan_seconds=0.1)
+    folder.ask("d")
+    with closing(Channel(tmp_path)) as channel:
+        time.sleep(0.3)  # it takes long to start
+        recorder = Recorder(channel)
+        assert recorder.serve() == 0
+    assert recorder.begun == ["d"]
+
+
 @pytest.mark.parametrize("place", ["close", "withdrawn/a", "cancel/a"])
 def test_a_foreign_file_ends_stops_and_withdraws_nothing(tmp_path: Path, place: str) -> None:
     folder = Folder(tmp_path)
