@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from lineage_backfill.lineage.snapshot import LineageSnapshot as LineageSnapshot
     from lineage_backfill.model import DatasetRef as DatasetRef
     from lineage_backfill.model import JobRef as JobRef
-    from lineage_backfill.planning.document import plan_from_dict as plan_from_dict
-    from lineage_backfill.planning.document import plan_to_dict as plan_to_dict
-    from lineage_backfill.planning.plan import Plan as Plan
-    from lineage_backfill.planning.plan import PlannedJob as PlannedJob
-    from lineage_backfill.planning.plan import PlannedRun as PlannedRun
     from lineage_backfill.planning.planner import Planner as Planner
     from lineage_backfill.planning.planner import build_plan as build_plan
-    from lineage_backfill.planning.request import ChangedDataset as ChangedDataset
-    from lineage_backfill.planning.request import ChangedJob as ChangedJob
-    from lineage_backfill.planning.request import Request as Request
+    from lineage_backfill.plans.document import plan_from_dict as plan_from_dict
+    from lineage_backfill.plans.document import plan_to_dict as plan_to_dict
+    from lineage_backfill.plans.plan import Plan as Plan
+    from lineage_backfill.plans.plan import PlannedJob as PlannedJob
+    from lineage_backfill.plans.plan import PlannedRun as PlannedRun
+    from lineage_backfill.plans.request import ChangedDataset as ChangedDataset
+    from lineage_backfill.plans.request import ChangedJob as ChangedJob
+    from lineage_backfill.plans.request import Request as Request
     from lineage_backfill.project.declarations import CalendarDeclaration as CalendarDeclaration
     from lineage_backfill.project.declarations import DatasetDeclaration as DatasetDeclaration
     from lineage_backfill.project.declarations import Declarations as Declarations
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 _HOME = {
     "BackfillError": "errors",
     "CalendarDeclaration": "project.declarations",
-    "ChangedDataset": "planning.request",
-    "ChangedJob": "planning.request",
+    "ChangedDataset": "plans.request",
+    "ChangedJob": "plans.request",
     "ColumnEdge": "lineage.snapshot",
     "DatasetDeclaration": "project.declarations",
     "DatasetNode": "lineage.snapshot",
@@ -78,16 +78,16 @@ _HOME = {
     "JobNode": "lineage.snapshot",
     "JobRef": "model",
     "LineageSnapshot": "lineage.snapshot",
-    "Plan": "planning.plan",
-    "PlannedJob": "planning.plan",
-    "PlannedRun": "planning.plan",
+    "Plan": "plans.plan",
+    "PlannedJob": "plans.plan",
+    "PlannedRun": "plans.plan",
     "Planner": "planning.planner",
     "ReadDeclaration": "project.declarations",
-    "Request": "planning.request",
+    "Request": "plans.request",
     "WriteDeclaration": "project.declarations",
     "build_plan": "planning.planner",
-    "plan_from_dict": "planning.document",
-    "plan_to_dict": "planning.document",
+    "plan_from_dict": "plans.document",
+    "plan_to_dict": "plans.document",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

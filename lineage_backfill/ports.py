@@ -13,7 +13,7 @@ from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
 
 
 @runtime_checkable

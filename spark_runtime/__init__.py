@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunKey, RunSpec
-from spark_runtime.context import RunContext
-from spark_runtime.datasets import (
+from spark_runtime.errors import NothingToRunError, RuntimeFailure
+from spark_runtime.job.context import RunContext
+from spark_runtime.job.datasets import (
     Calendar,
     Dataset,
     Dimension,
@@ -20,9 +21,8 @@ from spark_runtime.datasets import (
     offset,
     window,
 )
-from spark_runtime.errors import NothingToRunError, RuntimeFailure
-from spark_runtime.job import JobDefinition, job
-from spark_runtime.script import read, run_context, write_partitions
+from spark_runtime.job.decorator import JobDefinition, job
+from spark_runtime.job.script import read, run_context, write_partitions
 from spark_runtime.spec import load_spec
 
 __all__ = [

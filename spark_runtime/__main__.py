@@ -24,30 +24,30 @@ from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.strict_json import read_parameters
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.application import serve_folder
-from spark_runtime.arguments import add_arguments, read_request
-from spark_runtime.changes import changes
 from spark_runtime.configuration import address_of, load_project, outbox_of
-from spark_runtime.deltalog import DeltaLog
+from spark_runtime.emit.outbox import default_folder, replay
 from spark_runtime.errors import (
     NothingToRunError,
     Stopped,
     TableError,
 )
-from spark_runtime.history import History, history, parquet_history
-from spark_runtime.job import load_job
-from spark_runtime.outbox import default_folder, replay
-from spark_runtime.parquetlog import ParquetLog
-from spark_runtime.places import place
-from spark_runtime.reconcile import reconcile
-from spark_runtime.rehearsal import rehearse
-from spark_runtime.rows import RowsRequest, difference
-from spark_runtime.runner import run
-from spark_runtime.scheduled import declare, find_job, run_specs
+from spark_runtime.job.arguments import add_arguments, read_request
+from spark_runtime.job.decorator import load_job
+from spark_runtime.job.runner import run
+from spark_runtime.job.scheduled import declare, find_job, run_specs
+from spark_runtime.logs.changes import changes
+from spark_runtime.logs.history import History, history, parquet_history
+from spark_runtime.logs.rehearsal import rehearse
+from spark_runtime.logs.rows import RowsRequest, difference
 from spark_runtime.session import find_jars, get_session
 from spark_runtime.spec import load_spec
-from spark_runtime.tables import Tables
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.places import place
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import preflight
 from spark_runtime.worker import serve
+from spark_runtime.write.reconcile import reconcile
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

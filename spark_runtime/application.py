@@ -28,8 +28,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped, Stranded
+from spark_runtime.job.runner import run
 from spark_runtime.output import by_thread, own_log
-from spark_runtime.runner import run
 from spark_runtime.session import (
     get_session,
     is_alive,

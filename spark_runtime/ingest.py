@@ -30,8 +30,8 @@ from pyspark.sql.types import (
 )
 
 from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError, first_line
-from spark_runtime.merge import has_null, newest_of_each, ordered_columns
-from spark_runtime.values import quoted
+from spark_runtime.tables.merge import has_null, newest_of_each, ordered_columns
+from spark_runtime.tables.values import quoted
 
 _log = logging.getLogger(__name__)
 

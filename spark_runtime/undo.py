@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
-from spark_runtime.commits import held_before, put_back, verify_put_backs
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import UndoRefusedError
-from spark_runtime.outcome import output_result
-from spark_runtime.parquetlog import DAYS_KEPT
-from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe, guarded
-from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
-from spark_runtime.storage import Storage
-from spark_runtime.tables import Tables
+from spark_runtime.tables.commits import held_before, put_back, verify_put_backs
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.parquet.log import DAYS_KEPT
+from spark_runtime.tables.scope import Scope, describe
+from spark_runtime.tables.state import (
+    Commit,
+    TableLog,
+    TableState,
+    Transaction,
+    undo_token,
+    undone_by,
+)
+from spark_runtime.tables.storage import Storage
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.outcome import output_result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

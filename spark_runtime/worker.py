@@ -18,13 +18,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import RunResult, RunSpec
-from spark_runtime.attempt import describe_error
 from spark_runtime.errors import RuntimeFailure
-from spark_runtime.job import load_function
-from spark_runtime.runner import run
+from spark_runtime.job.attempt import describe_error
+from spark_runtime.job.decorator import load_function
+from spark_runtime.job.runner import run
 from spark_runtime.session import get_session, is_alive
 from spark_runtime.spec import load_spec
-from spark_runtime.tables import Tables
+from spark_runtime.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,11 +24,13 @@ import pytest
 import requests
 from msgspec import structs
 
-from lineage_backfill.engines import airflow, airflow_api, create_engine
+from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.airflow import api as airflow_api
+from lineage_backfill.engines.airflow import engine as airflow
 from lineage_backfill.errors import ConflictError, EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import parse
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Origin
 from lineage_backfill.project.declarations import DagTasks
 from tests.fakes import log_of

@@ -18,7 +18,7 @@ from threading import RLock, Thread
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.lineage.events.event_facets import parse_time
 
 Name = tuple[str, str]
 #: Status and body.

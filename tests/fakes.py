@@ -12,7 +12,7 @@ from typing import Any
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
     BackfillRecord,

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pyspark.sql import functions as F
 
-from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.session import get_session
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import Audit, WriteOptions
+from spark_runtime.write.writer import write_partitions
 from tests.sessions import INTERPRETED
 from tests.write_driver import spec
 

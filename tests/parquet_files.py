@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_runtime.parquetlog import Held, Listing, Now, ParquetLog, Record
-from spark_runtime.state import Transaction
-from spark_runtime.values import Values
+from spark_runtime.tables.parquet.log import Held, Listing, Now, ParquetLog, Record
+from spark_runtime.tables.state import Transaction
+from spark_runtime.tables.values import Values
 
 SCHEMA = {
     "type": "struct",

@@ -16,12 +16,12 @@ from typing import Any
 from unittest.mock import patch
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime.checks import WriteOptions
-from spark_runtime.delta import DeltaStorage
-from spark_runtime.state import Since
-from spark_runtime.tables import Tables
+from spark_runtime.tables.delta.format import DeltaStorage
+from spark_runtime.tables.state import Since
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
-from spark_runtime.writer import _Write, write_partitions
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import _Write, write_partitions
 
 Row = tuple[str, int, int]
 

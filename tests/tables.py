@@ -16,10 +16,10 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse
-from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Outcome
-from lineage_backfill.project.resolver import Input, JobFacts
+from lineage_backfill.project.resolve.resolver import Input, JobFacts
 from tests.fakes import FakeEngine
 
 #: One partition, by its dataset and label.

@@ -18,12 +18,12 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime import delta
-from spark_runtime.checks import WriteOptions
-from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.delta import format as delta
+from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 FORMATS = ("delta", "parquet")
 #: Where a write is when the process dies: with the rows at hand and checked, once they are visible

@@ -22,8 +22,8 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.streams import lasting_streams
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
-from lineage_backfill.presentation.text import safe
 from lineage_backfill.redaction import redacted
+from lineage_backfill.show.text import safe
 
 _OUTPUT = "Output"
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -17,9 +17,9 @@ from typer import Argument, Option
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 from lineage_backfill.cli.values import read_duration
 from lineage_backfill.errors import UsageError
-from lineage_backfill.planning.request import Only
-from lineage_backfill.presentation.plans import GroupBy
+from lineage_backfill.plans.request import Only
 from lineage_backfill.project import Project
+from lineage_backfill.show.plans import GroupBy
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
 

@@ -12,15 +12,15 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
 from lineage_backfill.cli.requests import NameLookup, asks_logs, load_request, read_request
 from lineage_backfill.cli.values import read_moment, read_now
+from lineage_backfill.critic.explain import Explanation
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.planning.document import RunReader, plan_from_dict
-from lineage_backfill.planning.explain import Explanation
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import Only, Request
-from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import counted
+from lineage_backfill.plans.document import RunReader, plan_from_dict
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import Only, Request
 from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.show import documents
+from lineage_backfill.show.text import counted
 from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
+from lineage_backfill.lineage.identity.folding import Folding, refuse_families
+from lineage_backfill.lineage.identity.places import Places
 from lineage_backfill.lineage.names import resolve, unknown
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.text import KeySet, parse_partitions
-from lineage_backfill.planning.folding import Folding, refuse_families
-from lineage_backfill.planning.places import Places
-from lineage_backfill.planning.request import RAILS, ChangedDataset, ChangedJob, Request
-from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.presentation import documents
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.request import RAILS, ChangedDataset, ChangedJob, Request
+from lineage_backfill.plans.request_json import key_set_from_list, request_from_dict
+from lineage_backfill.show import documents
 from lineage_backfill.workspace.environment import account
 
 #: Endings of file names that users give in place of a dataset.

@@ -22,9 +22,9 @@ import typer
 
 from lineage_backfill import redaction
 from lineage_backfill.errors import GuardRailError
-from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import safe, to_the_second
 from lineage_backfill.redaction import redacted
+from lineage_backfill.show import documents
+from lineage_backfill.show.text import safe, to_the_second
 
 if TYPE_CHECKING:  # help and completion start without it
     from rich.console import Console, RenderableType

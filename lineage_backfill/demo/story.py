@@ -15,21 +15,21 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.plan_forms import show
-from lineage_backfill.cli.progress import progress
-from lineage_backfill.cli.render import table
-from lineage_backfill.cli.tables import report_table
+from lineage_backfill.cli.output.plan_forms import show
+from lineage_backfill.cli.output.progress import progress
+from lineage_backfill.cli.output.render import table
+from lineage_backfill.cli.output.tables import report_table
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH, YEAR, Period
 from lineage_backfill.demo.proof import Values, Verdict, latest_version, verdict
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.presentation.text import counted
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.project import FILE_NAME, Project
+from lineage_backfill.show.text import counted
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning

@@ -10,10 +10,10 @@ from lineage_backfill.ports import Engine
 
 #: Where the engine of each kind is found; third parties add theirs by an entry point.
 ENGINES: Mapping[str, str] = {
-    "airflow": "lineage_backfill.engines.airflow:AirflowEngine",
-    "command": "lineage_backfill.engines.command:CommandEngine",
-    "local": "lineage_backfill.engines.local:LocalEngine",
-    "spark-submit": "lineage_backfill.engines.applications:spark_submit_engine",
+    "airflow": "lineage_backfill.engines.airflow.engine:AirflowEngine",
+    "command": "lineage_backfill.engines.command.engine:CommandEngine",
+    "local": "lineage_backfill.engines.spark.local:LocalEngine",
+    "spark-submit": "lineage_backfill.engines.spark.applications:spark_submit_engine",
 }
 _PLUGINS = Plugins("lineage_backfill.engines", "an", "engine", Engine)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from lineage_backfill.partitions.keys import PartitionSet
-from lineage_backfill.project.resolver import Input, JobFacts, Output
+from lineage_backfill.project.resolve.resolver import Input, JobFacts, Output
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.planning.plan import JobStatus, PlannedJob
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import JobResult, Propagation
-from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
-from lineage_backfill.project.resolver import Input, JobFacts
+from lineage_backfill.plans.plan import JobStatus, PlannedJob
+from lineage_backfill.project.resolve.resolver import Input, JobFacts
 
 #: Of a longer path from the change to a job, only the first and last hops are kept.
 LONGEST_PATH: Final = 24

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lineage_backfill.partitions.keys import PartitionSet
-from lineage_backfill.project.resolver import DatasetFacts
+from lineage_backfill.project.resolve.resolver import DatasetFacts
 
 
 class _Unknown:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
-from lineage_backfill.project.resolver import JobFacts
+from lineage_backfill.project.resolve.resolver import JobFacts
 
 #: Settings about when, where and how often runs happen, not which.
 _OF_RUNNING: Final = frozenset(

@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from lineage_backfill.lineage.inference.infer import skipping
 from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
 from lineage_backfill.partitions.text import ranges
-from lineage_backfill.planning.infer import skipping
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import Propagation
-from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.matching import unused_globs
-from lineage_backfill.project.resolver import Input, JobFacts, read_by
+from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: How run keys read an input: the mapping, and whether it is their own output.
 _Reading: TypeAlias = tuple[EdgeMapping | None, bool]

@@ -20,24 +20,24 @@ from lineage_backfill.partitions.text import KeySet, as_text, parse, render
 from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.notices import notices
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob
 from lineage_backfill.planning.propagate import (
     Cause,
     Constraints,
     Propagation,
     propagate,
 )
-from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.planning.request_json import request_to_dict
-from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.planning.unmatched import refuse_unmatched
+from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedJob
+from lineage_backfill.plans.request import ChangedDataset, Request
+from lineage_backfill.plans.request_json import request_to_dict
 from lineage_backfill.project.declarations import Declarations
-from lineage_backfill.project.resolver import DatasetFacts, JobFacts, expired
+from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts, expired
 from lineage_backfill.runspec.instants import instant_text
 
 

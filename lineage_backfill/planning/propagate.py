@@ -25,8 +25,8 @@ from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.partitions.text import as_text, render
 from lineage_backfill.planning.cycles import further_keys, is_ordered
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import (
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.project.resolve.resolver import (
     DatasetFacts,
     Input,
     JobFacts,

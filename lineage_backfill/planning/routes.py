@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.propagate import Propagation
-from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
+from lineage_backfill.project.resolve.resolver import DatasetFacts, Input, JobFacts
 
 
 class Routes:

@@ -17,10 +17,16 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.memo import Bounded, KeyMemo
-from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import JobResult, Propagation
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import JobFacts, Output, read_by, read_keys, written_keys
+from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.project.resolve.resolver import (
+    JobFacts,
+    Output,
+    read_by,
+    read_keys,
+    written_keys,
+)
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:

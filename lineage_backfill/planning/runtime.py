@@ -10,11 +10,11 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.edges import Edges
-from lineage_backfill.planning.request import Request
+from lineage_backfill.plans.request import Request
 from lineage_backfill.project.declarations import Declarations, ReadDeclaration
 from lineage_backfill.project.facets import read_job
-from lineage_backfill.project.resolver import DeclarationResolver
-from lineage_backfill.project.runtime_keys import KnownKeys, add, add_run, declared_keys
+from lineage_backfill.project.resolve.resolver import DeclarationResolver
+from lineage_backfill.project.resolve.runtime_keys import KnownKeys, add, add_run, declared_keys
 
 #: The word in place of a calendar's keys.
 RUNTIME = "runtime"

@@ -10,8 +10,8 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet, parse
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Plan
 
 #: A half-open interval in seconds since 1970-01-01T00:00Z.
 Span = tuple[int, int]

@@ -12,17 +12,17 @@ from typing import Any
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.mapping import KeyFunction
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
-from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.plans.plan import Plan, PlannedRun
+from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import BackfillRecord, RunStore
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.external import OutsideRuns
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runs.tail import same_roots, tail_of
+from lineage_backfill.staleness.staleness import TableRecord
 
 
 @dataclass(eq=False)

@@ -28,15 +28,15 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import TableRecord
-from lineage_backfill.planning.table_keys import stored
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import Trace
-from lineage_backfill.project.columns import physical_columns, physical_values
-from lineage_backfill.project.resolver import Input, JobFacts
+from lineage_backfill.project.resolve.physical_columns import physical_columns, physical_values
+from lineage_backfill.project.resolve.resolver import Input, JobFacts
 from lineage_backfill.runs.external import OutsideRuns
+from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.table_keys import stored
 
 #: Returns the traces of a job that may overlap these keys.
 Traces = Callable[[JobRef, KeySet], Iterable[Trace]]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from lineage_backfill.lineage.inference.recorded import touched_keys
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.planning.recorded import touched_keys
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import parse_existing
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.runs.external import OutsideRun, OutsideRuns
 
 #: A run without an end that started longer ago than this counts as dead.

@@ -13,7 +13,7 @@ from typing import Any
 from lineage_backfill import redaction
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState, named
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import Clock, Lease, Move, Notice, Reporter, RunStore, Start
 from lineage_backfill.project.notify import Event, NotifyDeclaration
 from lineage_backfill.runs.reports import instant

@@ -10,17 +10,17 @@ from heapq import nlargest
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError, UsageError
+from lineage_backfill.lineage.inference.recorded import touched_keys, whole_keys
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse
-from lineage_backfill.planning.recorded import touched_keys, whole_keys
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import Change, PartitionBuild, Run, TableRecord
-from lineage_backfill.planning.table_keys import TableKeys, reader_of, table_of
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
 from lineage_backfill.project.locations import is_remote
+from lineage_backfill.staleness.staleness import Change, PartitionBuild, Run, TableRecord
+from lineage_backfill.staleness.table_keys import TableKeys, reader_of, table_of
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from lineage_backfill.model import DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.planning.plan import Plan, PlannedRun, changed_in_short
-from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.plans.plan import Plan, PlannedRun, changed_in_short
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
@@ -27,6 +26,7 @@ from lineage_backfill.ports import (
     Origin,
     RunRecord,
 )
+from lineage_backfill.staleness.staleness import TableRecord
 
 Document = dict[str, Any]
 _MERGED = ("inserted", "updated", "deleted")

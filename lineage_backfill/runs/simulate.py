@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage_backfill.model import JobRef, named
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import PastRun
-from lineage_backfill.runs.scheduler import JobLimits, Scheduler
+from lineage_backfill.runs.drive.scheduler import JobLimits, Scheduler
 
 #: With fewer past runs than this, the duration of a job is unknown.
 ENOUGH: Final = 3

@@ -11,10 +11,10 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
-from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
-from lineage_backfill.project.columns import unplaced
+from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.project.declarations import DatasetDeclaration
-from lineage_backfill.project.resolver import DeclarationResolver, written_keys
+from lineage_backfill.project.resolve.physical_columns import unplaced
+from lineage_backfill.project.resolve.resolver import DeclarationResolver, written_keys
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec
 

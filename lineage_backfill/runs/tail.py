@@ -15,10 +15,10 @@ from msgspec import structs
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
-from lineage_backfill.planning.plan import Plan, PlannedJob, PlannedRun
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
-from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Plan, PlannedJob, PlannedRun
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.runs.cutoff import without
 
 

@@ -18,11 +18,11 @@ from msgspec import structs
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
-from lineage_backfill.planning.plan import Listed, Plan, PlannedJob, PlannedRun
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Listed, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import AttemptRecord, AttemptState, RunRecord
 from lineage_backfill.runs.cutoff import without
-from lineage_backfill.runs.run_loop import SpecBuilder
+from lineage_backfill.runs.drive.run_loop import SpecBuilder
 
 _PREFIX = "u-"
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.planning.document import plan_from_dict
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.document import plan_from_dict
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import ControlRequest, EventRecord, Reporter, RunStore
-from lineage_backfill.runs.owner import standing
+from lineage_backfill.runs.drive.owner import standing
 
 
 def follow(

@@ -12,15 +12,20 @@ from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
-from lineage_backfill.project.columns import (
+from lineage_backfill.project.locations import absolute
+from lineage_backfill.project.resolve.physical_columns import (
     beside,
     physical_columns,
     physical_values,
     repeated,
     unplaced,
 )
-from lineage_backfill.project.locations import absolute
-from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
+from lineage_backfill.project.resolve.resolver import (
+    DatasetFacts,
+    DeclarationResolver,
+    JobFacts,
+    Output,
+)
 from lineage_backfill.runspec.needs import Needs
 from lineage_backfill.runspec.values import (
     InputSpec,

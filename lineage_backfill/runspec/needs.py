@@ -10,7 +10,7 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.project.declarations import OnMissing
-from lineage_backfill.project.resolver import Input, JobFacts, read_by
+from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: Keys of an input read whole that a run spec lists only to warn of missing ones: years of days.
 _LISTED = 5000

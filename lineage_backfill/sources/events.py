@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from lineage_backfill.errors import EnvironmentMissingError, LineageError, NoLineageError
 from lineage_backfill.files import open_file, reason, refuse_endless
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id

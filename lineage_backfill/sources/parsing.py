@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from lineage_backfill.lineage.event import Event
+from lineage_backfill.lineage.events.event import Event
 from lineage_backfill.runspec.strict_json import refuse_constant
 
 #: Decides what is valid JSON; NaN and Infinity are not.

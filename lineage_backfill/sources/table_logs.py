@@ -79,8 +79,8 @@ class DeltaTableLogs(TableLogs):
     ) -> Mapping[str, Any]:
         """Return which rows of its outputs a run would change; it writes to clones of them.
 
-        `asked` is the request for `spark_runtime.rehearsal`, `project` the folder of the jobs' code
-        and `env` is added to their environment. Raises TableLogError, also if the job fails.
+        `asked` is the request for `spark_runtime.logs.rehearsal`, `project` the folder of the jobs'
+        code and `env` is added to their environment. Raises TableLogError, also if the job fails.
         """
         with _readable("rehearse", "the run"):
             where = {"cwd": project, "env": {**os.environ, **env}}

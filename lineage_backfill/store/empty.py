@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from lineage_backfill.errors import StoreError
 from lineage_backfill.model import RunState
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import (
     BackfillRecord,
     Lease,

@@ -21,7 +21,7 @@ from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableE
 from lineage_backfill.files import private, private_folder
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.presentation import documents, draw
+from lineage_backfill.show import documents, draw
 from lineage_backfill.web.cache import Cache
 
 Ref = DatasetRef | JobRef

@@ -17,13 +17,13 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.planning.document import plan_from_dict
-from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.timeline import Span
+from lineage_backfill.plans.document import plan_from_dict
+from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import BackfillRecord
-from lineage_backfill.presentation import backfills, plans, words
-from lineage_backfill.presentation.names import Names
-from lineage_backfill.presentation.text import to_the_second
+from lineage_backfill.show import backfills, plans, words
+from lineage_backfill.show.names import Names
+from lineage_backfill.show.text import to_the_second
 from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page

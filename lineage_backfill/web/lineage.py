@@ -10,11 +10,11 @@ from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.presentation import lineage as presentation
-from lineage_backfill.presentation import views, words
-from lineage_backfill.presentation.names import Names
-from lineage_backfill.presentation.text import counted
-from lineage_backfill.project.resolver import DatasetFacts, JobFacts
+from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts
+from lineage_backfill.show import lineage as presentation
+from lineage_backfill.show import views, words
+from lineage_backfill.show.names import Names
+from lineage_backfill.show.text import counted
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page
 from lineage_backfill.workspace.workspace import Workspace

@@ -14,10 +14,10 @@ from werkzeug.exceptions import HTTPException
 
 from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.presentation import settings
-from lineage_backfill.presentation.names import keys_in_short, keys_in_words
-from lineage_backfill.presentation.text import counted, safe, to_the_second
 from lineage_backfill.project import Project
+from lineage_backfill.show import settings
+from lineage_backfill.show.names import keys_in_short, keys_in_words
+from lineage_backfill.show.text import counted, safe, to_the_second
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
 from lineage_backfill.web import view_models

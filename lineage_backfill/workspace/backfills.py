@@ -29,23 +29,23 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.document import plan_from_dict
-from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.timeline import Span, spans
+from lineage_backfill.plans.document import plan_from_dict
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import BackfillRecord, ControlRequest, Holder, Reporter, RunStore
 from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
-from lineage_backfill.runs.clock import StoreClock
 from lineage_backfill.runs.cutoff import without
-from lineage_backfill.runs.owner import LEASE, is_dead, living, owner, standing
+from lineage_backfill.runs.drive.clock import StoreClock
+from lineage_backfill.runs.drive.owner import LEASE, is_dead, living, owner, standing
+from lineage_backfill.runs.drive.run_loop import spec_file
 from lineage_backfill.runs.prune import prunable
-from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.table_logs import DeltaTableLogs
+from lineage_backfill.staleness.staleness import TableRecord
 from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 

@@ -17,8 +17,8 @@ from typing import Any
 from lineage_backfill import redaction
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
-from lineage_backfill.project.functions import mapping_functions
 from lineage_backfill.project.references import revealed
+from lineage_backfill.project.resolve.functions import mapping_functions
 from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
@@ -31,7 +31,7 @@ IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
 COURIER = "lineage_backfill.notify.courier:Courier"
-AIRFLOW_SCRIPT = "lineage_backfill.engines.airflow_script:plan_script"
+AIRFLOW_SCRIPT = "lineage_backfill.engines.airflow.script:plan_script"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 
 _log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ import platformdirs
 
 from lineage_backfill.errors import ConfigError, DeclarationError
 from lineage_backfill.files import not_written
-from lineage_backfill.lineage.merge import above, fold_children
+from lineage_backfill.lineage.events.unread import Unread, unread_facets
+from lineage_backfill.lineage.identity.folding import Folding
+from lineage_backfill.lineage.identity.merge import above, fold_children
+from lineage_backfill.lineage.identity.parents import tie_jobs
+from lineage_backfill.lineage.identity.places import Places
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.folding import Folding
-from lineage_backfill.planning.parents import tie_jobs
-from lineage_backfill.planning.places import Places
 from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations

@@ -9,6 +9,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 
+from lineage_backfill.critic.advice import advice
+from lineage_backfill.critic.explain import Explanation, explain
+from lineage_backfill.critic.retained import lost_reads
+from lineage_backfill.critic.review import Finding, review
+from lineage_backfill.critic.unwritten import (
+    MissingReads,
+    inputs_of,
+    missing_reads,
+    waiting_keys,
+)
 from lineage_backfill.errors import (
     ConfigError,
     DeclarationError,
@@ -16,24 +26,18 @@ from lineage_backfill.errors import (
     StalePlanError,
     UsageError,
 )
-from lineage_backfill.lineage.families import Family
+from lineage_backfill.lineage.identity.families import Family
+from lineage_backfill.lineage.identity.folding import refuse_families, written
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.planning.advice import advice
-from lineage_backfill.planning.diff import moved
-from lineage_backfill.planning.explain import Explanation, explain
-from lineage_backfill.planning.folding import refuse_families, written
-from lineage_backfill.planning.missing import (
-    MissingReads,
-    inputs_of,
-    missing_reads,
-    waiting_keys,
-)
-from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner
-from lineage_backfill.planning.request import (
+from lineage_backfill.planning.timeline import Spans, timeline
+from lineage_backfill.plans.diff import moved
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import (
     TORN_EVENTS,
     ChangedDataset,
     ChangedJob,
@@ -41,23 +45,19 @@ from lineage_backfill.planning.request import (
     Only,
     Request,
 )
-from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.retained import lost_reads
-from lineage_backfill.planning.review import Finding, review
-from lineage_backfill.planning.staleness import (
+from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.ports import RunStore, TableHistory, TableLogs
+from lineage_backfill.runs import observations
+from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
+from lineage_backfill.sources import table_logs
+from lineage_backfill.staleness.staleness import (
     Staleness,
     TableRecord,
     find_missing,
     find_stale,
     oldest,
 )
-from lineage_backfill.planning.table_keys import delta_table_of, keys_of
-from lineage_backfill.planning.timeline import Spans, timeline
-from lineage_backfill.ports import RunStore, TableHistory, TableLogs
-from lineage_backfill.runs import observations
-from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
-from lineage_backfill.sources import table_logs
+from lineage_backfill.staleness.table_keys import delta_table_of, keys_of
 from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
 from lineage_backfill.workspace.lineage import left_out
 from lineage_backfill.workspace.workspace import Workspace

@@ -18,11 +18,11 @@ from lineage_backfill.errors import (
 from lineage_backfill.files import private_folder
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet, as_text, in_short, parse
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptState
 from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration
 from lineage_backfill.project.matching import DeclaredNames
-from lineage_backfill.project.resolver import DeclarationResolver
+from lineage_backfill.project.resolve.resolver import DeclarationResolver
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.values import ProductKey
 from lineage_backfill.sources.table_logs import DeltaTableLogs

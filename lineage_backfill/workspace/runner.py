@@ -27,7 +27,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.files import private, private_folder
 from lineage_backfill.model import BackfillState
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     MAX_TITLE,
     BackfillRecord,
@@ -38,12 +38,12 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.project.settings import variables
-from lineage_backfill.runs.clock import StoreClock
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.clock import StoreClock
+from lineage_backfill.runs.drive.executor import Executor
+from lineage_backfill.runs.drive.owner import living
 from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
-from lineage_backfill.runs.owner import living
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
 from lineage_backfill.workspace.environment import (

@@ -12,8 +12,8 @@ from threading import Event, Thread
 from lineage_backfill.errors import BackfillError, StoreUnreachableError
 from lineage_backfill.ports import Claim, Driver, Reporter, RunStore
 from lineage_backfill.project import Project
-from lineage_backfill.runs.clock import StoreClock
-from lineage_backfill.runs.owner import LEASE, is_driving, may_drive, owner
+from lineage_backfill.runs.drive.clock import StoreClock
+from lineage_backfill.runs.drive.owner import LEASE, is_driving, may_drive, owner
 from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
 

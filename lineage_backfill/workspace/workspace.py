@@ -12,19 +12,19 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.live import LiveCommand
+from lineage_backfill.engines.command.active import LiveCommand
 from lineage_backfill.errors import BackfillError, ConfigError
-from lineage_backfill.lineage.families import Family
+from lineage_backfill.lineage.identity.families import Family
+from lineage_backfill.lineage.identity.folding import Folding
+from lineage_backfill.lineage.inference.timetables import slice_of
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.folding import Folding
-from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.timetables import slice_of
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Plan, PlannedRun
+from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import (
@@ -34,8 +34,8 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
 )
 from lineage_backfill.project.matching import Matcher
-from lineage_backfill.runs.retry import RetryPolicy
-from lineage_backfill.runs.scheduler import JobLimits
+from lineage_backfill.runs.drive.retry import RetryPolicy
+from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (

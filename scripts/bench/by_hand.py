@@ -20,11 +20,11 @@ from pipeline import jobs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import spark_runtime.attempt
+import spark_runtime.job.attempt
 from lineage_backfill.runspec.values import RunKey
 from spark_runtime import RunContext
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.session import get_session
+from spark_runtime.tables.delta.log import DeltaLog
 
 _SECONDS: defaultdict[str, float] = defaultdict(float)
 _ENTERED: list[str] = []
@@ -98,7 +98,7 @@ def cpu(spark: SparkSession) -> float:
 
 def watch(_spark: SparkSession) -> None:
     """Measure from here on what parts of an attempt take in this worker."""
-    attempt = spark_runtime.attempt
+    attempt = spark_runtime.job.attempt
     for owner, name, part in (
         (attempt.Emitter, "start", "lineage"),
         (attempt.Emitter, "complete", "lineage"),

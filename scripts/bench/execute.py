@@ -44,23 +44,23 @@ from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH
 from lineage_backfill.demo.story import FAULT, Demo
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import Engine, Settings
 from lineage_backfill.project import Project
 from lineage_backfill.project.settings import FILE_NAME
 from lineage_backfill.runs.cutoff import Cutoff
-from lineage_backfill.runs.scheduler import Scheduler
+from lineage_backfill.runs.drive.scheduler import Scheduler
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
 from lineage_backfill.workspace.workspace import Workspace
-from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
+from spark_runtime.tables.fingerprint import SETTING
 
 HERE = Path(__file__).parent
 OURS = ("plain", "fingerprints")

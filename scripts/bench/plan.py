@@ -50,8 +50,8 @@ from lineage_backfill import (
 )
 
 try:
-    from lineage_backfill.planning.document import RunReader, plan_members
-    from lineage_backfill.presentation import documents
+    from lineage_backfill.plans.document import RunReader, plan_members
+    from lineage_backfill.show import documents
 except ImportError:  # code beside this one, which makes documents whole and writes them elsewhere
     documents = importlib.import_module("lineage_backfill.telling.documents")
     plan_members = plan_to_dict  # type: ignore[assignment]

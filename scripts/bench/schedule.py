@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome, PastRun
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.simulate import estimate
 from lineage_backfill.store.sql import SqlRunStore
 

@@ -24,14 +24,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime.changes import changes
-from spark_runtime.checks import WriteOptions
-from spark_runtime.deltalog import DeltaLog
-from spark_runtime.fingerprint import SETTING
-from spark_runtime.scope import Scope, predicate
+from spark_runtime.logs.changes import changes
 from spark_runtime.session import get_session
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.fingerprint import SETTING
+from spark_runtime.tables.scope import Scope, predicate
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 PARTITIONS = (1, 24, 720)
 

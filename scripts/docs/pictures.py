@@ -18,13 +18,13 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.planner import Planner
-from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.presentation.draw import svg
-from lineage_backfill.presentation.views import drawing
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.project import FILE_NAME
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.table import Table
+from lineage_backfill.show.draw import svg
+from lineage_backfill.show.views import drawing
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from lineage_backfill.cli.errors import all_errors, explained
+from lineage_backfill.cli.commands.errors import all_errors, explained
 from lineage_backfill.cli.main import program
 from lineage_backfill.cli.verbs import Verb
 from lineage_backfill.project.settings import known_settings

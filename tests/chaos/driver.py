@@ -16,16 +16,16 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
+from lineage_backfill.engines.spark.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import Engine, Lease, Move, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
-from lineage_backfill.runs.clock import SystemClock
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.clock import SystemClock
+from lineage_backfill.runs.drive.executor import Executor
+from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.runs.notifying import Notices, NotifyingStore
-from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_runtime.deltalog import DeltaLog
-from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
-from spark_runtime.state import TableLog
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
 from tests.sessions import INTERPRETED
 
@@ -22,7 +22,9 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from spark_runtime import RunContext, attempt, job, writer
+from spark_runtime import RunContext, job
+from spark_runtime.job import attempt
+from spark_runtime.write import writer
 
 
 FOLDER = Path("IN_FOLDER")  # the driver may run elsewhere

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from spark_runtime import parquetlog
-from spark_runtime.parquet import ParquetStorage
-from spark_runtime.parquetlog import FOLDER, ParquetLog, Record
+from spark_runtime.tables.parquet import log as parquetlog
+from spark_runtime.tables.parquet.format import ParquetStorage
+from spark_runtime.tables.parquet.log import FOLDER, ParquetLog, Record
 from tests.chaos.schedules import DAYS, Actor, Killed, Schedule, Turns
 from tests.chaos.versions import Commit, Rows
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from lineage_backfill.engines.application import is_alive, kill
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.spark.application import is_alive, kill
 from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world

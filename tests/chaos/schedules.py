@@ -21,11 +21,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from spark_runtime.checks import WriteOptions
-from spark_runtime.state import Since
-from spark_runtime.tables import Tables
+from spark_runtime.tables.state import Since
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
-from spark_runtime.writer import write_partitions
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 from tests.chaos.versions import Checks, Commit, End, Rows, Run
 from tests.races import MODES, SCHEMA, Steps, commit_files, newest_version, spec
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, RunStore
 from tests.fakes import NOW, plan_of
 

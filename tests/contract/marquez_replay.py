@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import requests
 import responses
 
-from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.lineage.events.event_facets import parse_time
 from tests.fake_marquez import as_shown
 
 DATA = Path(__file__).parents[1] / "data" / "marquez"

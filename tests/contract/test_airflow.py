@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lineage_backfill.engines import airflow
+from lineage_backfill.engines.airflow import engine as airflow
 from lineage_backfill.ports import AttemptState
 from tests import fake_airflow
 from tests.airflow_suite import AirflowSuite, Desk, Place, Wire

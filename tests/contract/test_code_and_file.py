@@ -12,7 +12,7 @@ import pytest
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.workspace.configuration import load_project
-from spark_runtime.datasets import Dataset, Dimension, Write, calendar_of, offset, window
+from spark_runtime.job.datasets import Dataset, Dimension, Write, calendar_of, offset, window
 
 REF = DatasetRef("w", "d")
 DAY = {"name": "day", "grain": "day", "column": "ds"}

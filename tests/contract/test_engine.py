@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.applications import ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.spark.applications import ReusingEngine
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
@@ -578,7 +578,7 @@ def test_local_works_on_as_many_attempts_as_it_has_slots(local: Bench) -> None:
 
 
 def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
-    from lineage_backfill.engines.local import LocalEngine
+    from lineage_backfill.engines.spark.local import LocalEngine
 
     command = (sys.executable, str(FAKE_WORKER))
     engine = LocalEngine(project=tmp_path, state_dir=tmp_path, command=command)

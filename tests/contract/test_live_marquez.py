@@ -20,8 +20,8 @@ from lineage_backfill.model import JobRef
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import View
-from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.state import TableState
+from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.tables.state import TableState
 from tests.contract import live_marquez
 from tests.contract.live_marquez import Visit
 from tests.contract.marquez_replay import VERSIONS, load, stages

@@ -10,7 +10,7 @@ import pytest
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.workspace.configuration import load_project
 from lineage_backfill.workspace.environment import load_functions
-from spark_runtime.scheduled import declare
+from spark_runtime.job.scheduled import declare
 
 PROJECT = """
 [[job]]

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.partitions.schedule import newest_key
 from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
 from lineage_backfill.workspace.configuration import load_project
 from spark_runtime import configuration
-from spark_runtime.datasets import Read, Write
 from spark_runtime.errors import NothingToRunError
-from spark_runtime.scheduled import StartRequest, declare, run_specs
+from spark_runtime.job.datasets import Read, Write
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, dataset, find, job, lineage
 
 RAW = {"grain": '"day"', "start": '"2024-03-01"', "column": '"day"', "location": '"raw"'}

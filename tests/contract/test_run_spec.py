@@ -13,14 +13,14 @@ import pytest
 import lineage_backfill
 from lineage_backfill.errors import DeclarationError, SpecError
 from lineage_backfill.partitions.text import expand, parse
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project import facets
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import ProductKey, RunSpec
 from spark_runtime.configuration import load_project
-from spark_runtime.datasets import Read, Write
-from spark_runtime.scheduled import StartRequest, declare, run_specs
+from spark_runtime.job.datasets import Read, Write
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, dataset, declarations, lineage, plan, request
 
 SCHEMA = json.loads(

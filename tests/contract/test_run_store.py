@@ -28,7 +28,7 @@ from lineage_backfill.model import (
     JobRef,
     RunState,
 )
-from lineage_backfill.planning.plan import DatasetPartitions
+from lineage_backfill.plans.plan import DatasetPartitions
 from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,

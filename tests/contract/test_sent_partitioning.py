@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.sources.events import EventSource
 from spark_runtime.configuration import load_project
-from spark_runtime.datasets import Dataset, Dimension, Read, Write, window
-from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.scheduled import Batch, StartRequest, declare, run_specs
+from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.job.datasets import Dataset, Dimension, Read, Write, window
+from spark_runtime.job.scheduled import Batch, StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, find, plan, shown
 
 ORDERS = Dataset(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
-from lineage_backfill.planning.request import ChangedJob, Request
+from lineage_backfill.plans.request import ChangedJob, Request
 from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.lineage import ProjectLineage

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.presentation.text import UNKNOWN
+from lineage_backfill.show.text import UNKNOWN
 from tests.events import event, write_events
 from tests.fake_marquez import FakeMarquez
 from tests.processes import Command

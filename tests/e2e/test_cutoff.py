@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef
-from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.plan import PlannedRun
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
 from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
 from lineage_backfill.workspace.environment import open_project

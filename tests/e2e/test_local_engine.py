@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
 from tests.fakes import log_of

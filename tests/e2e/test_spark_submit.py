@@ -14,7 +14,7 @@ import pytest
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.ports import AttemptState, Engine
-from spark_runtime.deltalog import DeltaLog
+from spark_runtime.tables.delta.log import DeltaLog
 from tests.fakes import log_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
@@ -28,7 +28,8 @@ import time
 from pyspark.sql import functions as F
 
 from pipeline.helper import twice
-from spark_runtime import RunContext, attempt, job
+from spark_runtime import RunContext, job
+from spark_runtime.job import attempt
 
 
 @job(output="days", batch="range")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.planning.document import plan_to_dict
 from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.plans.document import plan_to_dict
 from tests.oracle.project import write_project
 from tests.oracle.worlds import NOW, make_world, planner_input
 

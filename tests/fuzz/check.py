@@ -13,7 +13,7 @@ from typing import Any, get_args
 from unittest.mock import patch
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View, source

@@ -11,8 +11,8 @@ from typing import Any
 
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,

@@ -21,7 +21,7 @@ from lineage_backfill.engines.attempt import kill_group
 
 ROOT = Path(__file__).parents[2]
 #: The modules that read the clock for what is written into a run store.
-_CLOCKS = ("runs.clock", "cli.backfill")
+_CLOCKS = ("runs.drive.clock", "cli.commands.backfill")
 
 
 class Machine:

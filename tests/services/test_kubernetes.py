@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.engines import clusters
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.spark import clusters
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from tests.fakes import log_of

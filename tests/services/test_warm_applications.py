@@ -18,7 +18,7 @@ import pytest
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.ports import AttemptState
-from spark_runtime.deltalog import DeltaLog
+from spark_runtime.tables.delta.log import DeltaLog
 from tests.e2e.test_spark_submit import SCRIPT, SETTINGS, Bench
 from tests.fakes import log_of
 from tests.services.proxy import Proxy

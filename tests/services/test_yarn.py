@@ -17,7 +17,7 @@ import pytest
 
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
-from spark_runtime.deltalog import DeltaLog
+from spark_runtime.tables.delta.log import DeltaLog
 from tests.e2e.test_spark_submit import Bench
 from tests.fakes import log_of
 from tests.services.machine import Machine

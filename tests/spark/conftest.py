@@ -11,10 +11,10 @@ import pytest
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec, Target
-from spark_runtime.checks import WriteOptions
-from spark_runtime.state import TableState
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.state import TableState
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.changes import changes
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
-from spark_runtime.tables import Tables
+from spark_runtime.logs.changes import changes
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from lineage_backfill.model import DatasetRef
-from spark_runtime.columns import ColumnTrace
+from spark_runtime.emit.columns import ColumnTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

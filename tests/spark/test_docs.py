@@ -13,17 +13,17 @@ import pytest
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
-from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.workspace.configuration import load_project
 from spark_runtime.configuration import load_project as load_runtime_project
-from spark_runtime.job import load_job
-from spark_runtime.runner import run
-from spark_runtime.scheduled import StartRequest, declare, run_specs
-from spark_runtime.tables import Tables
+from spark_runtime.job.decorator import load_job
+from spark_runtime.job.runner import run
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
+from spark_runtime.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.changes import changes
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
-from spark_runtime.places import place
-from spark_runtime.tables import Tables
+from spark_runtime.logs.changes import changes
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.places import place
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import preflight, undo_runs
 from tests.spark.conftest import Table
 

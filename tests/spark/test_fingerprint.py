@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.fingerprint import Fingerprint
-from spark_runtime.state import EMPTY_FINGERPRINT
+from spark_runtime.tables.fingerprint import Fingerprint
+from spark_runtime.tables.state import EMPTY_FINGERPRINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import PartitionValueError, TableError, UnexpectedPartitionError
+from spark_runtime.tables.delta.log import DeltaLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.writer import write_partitions
 from tests.write_driver import FORMATS, STEPS, reached, rows, spec
 
 if TYPE_CHECKING:

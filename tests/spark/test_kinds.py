@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.runspec.values import InputSpec, Partition
-from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     ConstraintError,
     SchemaMismatchError,
@@ -20,15 +19,16 @@ from spark_runtime.errors import (
     UndoRefusedError,
     UnexpectedPartitionError,
 )
-from spark_runtime.reader import Inputs
+from spark_runtime.read.reader import Inputs
 from spark_runtime.undo import undo_runs
+from spark_runtime.write.checks import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from spark_runtime.tables import Tables
+    from spark_runtime.tables.tables import Tables
 
 ONE, TWO = "2024-01-01", "2024-01-02"
 

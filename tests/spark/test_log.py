@@ -10,17 +10,17 @@ import pytest
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import Target
-from spark_runtime.checks import WriteOptions
-from spark_runtime.delta import merge, replace
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
+from spark_runtime.tables.delta.format import merge, replace
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.write.checks import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.tables import Tables
+    from spark_runtime.tables.tables import Tables
 
 
 def rows(spark: SparkSession, *values: tuple[str | None, int]) -> DataFrame:
@@ -90,7 +90,7 @@ def test_a_conflict_is_retried_only_if_the_scope_is_as_it_was(
             raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] files were added")
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", slow)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", slow)
     name = f"delta.`{filled.path}`"
     spark.sql(f"INSERT INTO {name} VALUES ('d1', 9)")
     meanwhile.append(lambda: spark.sql(f"OPTIMIZE {name}").collect())
@@ -111,7 +111,7 @@ def test_a_commit_that_slips_in_unseen_is_found_afterwards_and_kept(
         spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", late)
     with pytest.raises(WriteConflictError, match="changed day=d1"):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
@@ -125,7 +125,7 @@ def test_an_error_after_the_commit_is_no_failure(
         replace(*arguments)
         raise ConnectionError("the answer was lost")
 
-    monkeypatch.setattr("spark_runtime.delta.replace", lost)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", lost)
     result = filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert result.version == filled.version
     assert ("d1", 7) in filled.rows()
@@ -139,7 +139,7 @@ def test_a_commit_outside_the_scope_is_taken_back(
         replace(frame, location, columns, [*scope, ("d2",)], *rest)
 
     before = filled.rows()
-    monkeypatch.setattr("spark_runtime.delta.replace", too_much)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", too_much)
     with pytest.raises(VerificationError, match="touched day=d2 outside its scope"):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert filled.rows() == before
@@ -168,7 +168,7 @@ def kill_after_a_foreign_commit(
         publish(*arguments)
         raise Killed
 
-    monkeypatch.setattr(f"spark_runtime.delta.{publish.__name__}", late)
+    monkeypatch.setattr(f"spark_runtime.tables.delta.format.{publish.__name__}", late)
 
 
 def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
@@ -226,7 +226,7 @@ def test_a_job_that_computes_other_rows_each_time_is_found_out(
         replace(frame.limit(1), *arguments)
 
     before = filled.rows()
-    monkeypatch.setattr("spark_runtime.delta.replace", other)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", other)
     with pytest.raises(VerificationError, match="does not have the counted rows in day=d1"):
         filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"])
     assert filled.rows() == before

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime import checks
-from spark_runtime.checks import WriteOptions
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     CheckFailedError,
     ConstraintError,
@@ -23,13 +20,16 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
     WriteConflictError,
 )
-from spark_runtime.fingerprint import SETTING
 from spark_runtime.ingest import latest_by_key
-from spark_runtime.merge import Match
 from spark_runtime.session import settings
-from spark_runtime.tables import Tables
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.fingerprint import SETTING
+from spark_runtime.tables.merge import Match
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
-from spark_runtime.writer import write_partitions
+from spark_runtime.write import checks
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime import checks
-from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     CheckFailedError,
     RuntimeFailure,
@@ -17,8 +15,10 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write import checks
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,14 +11,14 @@ import pytest
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import Target
-from spark_runtime.changes import changes
-from spark_runtime.checks import WriteOptions, not_null, unique
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError, UnexpectedPartitionError
-from spark_runtime.fingerprint import SETTING
+from spark_runtime.logs.changes import changes
 from spark_runtime.session import settings
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.fingerprint import SETTING
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import WriteOptions, not_null, unique
+from spark_runtime.write.writer import write_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,6 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey
-from spark_runtime import parquetlog
-from spark_runtime.checks import WriteOptions, expect_rows
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
@@ -20,15 +18,17 @@ from spark_runtime.errors import (
     UnstampedRowsError,
     WriteConflictError,
 )
-from spark_runtime.fingerprint import SETTING
-from spark_runtime.reader import Inputs
-from spark_runtime.reconcile import reconcile
-from spark_runtime.runner import run
+from spark_runtime.job.runner import run
+from spark_runtime.read.reader import Inputs
 from spark_runtime.session import settings
-from spark_runtime.stamp import stamped
-from spark_runtime.state import Since
-from spark_runtime.tables import Tables
+from spark_runtime.tables.fingerprint import SETTING
+from spark_runtime.tables.parquet import log as parquetlog
+from spark_runtime.tables.state import Since
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_attempts, undo_runs
+from spark_runtime.write.checks import WriteOptions, expect_rows
+from spark_runtime.write.reconcile import reconcile
+from spark_runtime.write.stamp import stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,7 +239,7 @@ def test_a_writer_that_dies_in_the_middle_leaves_all_or_nothing(
 
             context.setattr(parquetlog, "exchange", once)
         else:
-            context.setattr("spark_runtime.delta.replace", die)
+            context.setattr("spark_runtime.tables.delta.format.replace", die)
         with pytest.raises(Killed):
             filled.write(rows(spark, *NEW), [D1], token="t-1")
     filled.tables = Tables(spark)

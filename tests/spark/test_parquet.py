@@ -13,8 +13,6 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import OutputResult
-from spark_runtime import parquet, parquetlog, writer
-from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     InputChangedError,
     StaleAttemptError,
@@ -22,12 +20,16 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.parquet import DAYS_SETTING
-from spark_runtime.parquetlog import FOLDER, ParquetLog
-from spark_runtime.reconcile import reconcile
-from spark_runtime.state import Since
-from spark_runtime.tables import Tables
+from spark_runtime.tables.parquet import format as parquet
+from spark_runtime.tables.parquet import log as parquetlog
+from spark_runtime.tables.parquet.format import DAYS_SETTING
+from spark_runtime.tables.parquet.log import FOLDER, ParquetLog
+from spark_runtime.tables.state import Since
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
+from spark_runtime.write import writer
+from spark_runtime.write.checks import WriteOptions
+from spark_runtime.write.reconcile import reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,7 +320,7 @@ def test_a_full_disk_in_the_swap_leaves_the_old_rows(
 def test_inputs_are_read_as_the_run_found_them_or_not_at_all(
     spark: SparkSession, filled: Any, tables: Tables
 ) -> None:
-    from spark_runtime.reader import Inputs
+    from spark_runtime.read.reader import Inputs
 
     document = {
         "dataset": {"namespace": "test", "name": "t"},

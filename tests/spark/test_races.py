@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime import delta
 from spark_runtime.errors import (
     RuntimeFailure,
     StaleAttemptError,
@@ -29,6 +28,7 @@ from spark_runtime.errors import (
     VerificationError,
     WriteConflictError,
 )
+from spark_runtime.tables.delta import format as delta
 from tests.races import (
     MODES,
     REPLACING,

@@ -19,7 +19,7 @@ from lineage_backfill.runspec.values import (
     RunKey,
     RunSpec,
 )
-from spark_runtime.rehearsal import rehearse
+from spark_runtime.logs.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime.errors import TableError
-from spark_runtime.rows import RowsRequest, difference
+from spark_runtime.logs.rows import RowsRequest, difference
 
 if TYPE_CHECKING:
     from pathlib import Path

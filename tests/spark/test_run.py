@@ -19,7 +19,7 @@ from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
 from spark_runtime import worker
 from spark_runtime.errors import EntrypointError
-from spark_runtime.runner import run
+from spark_runtime.job.runner import run
 from spark_runtime.session import JARS_VARIABLE, find_jars, jars_folder
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_runtime.tables import Tables
+    from spark_runtime.tables.tables import Tables
 
 PIPELINE = """
 import time
@@ -200,7 +200,7 @@ def test_what_is_read_whole_is_told_by_the_values_of_its_partitions(
     spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
     """A run that is told no keys cannot name them; whoever compares contents finds them so."""
-    from spark_runtime.reader import Inputs
+    from spark_runtime.read.reader import Inputs
 
     told, _ = parse_spec(spec(hours, pipeline)).inputs
     whole = replace(told, partitions=None, columns=("HOUR",))
@@ -216,7 +216,7 @@ def test_what_is_read_whole_is_told_by_the_values_of_its_partitions(
 def test_inputs_are_pruned_and_stay_at_their_version(
     spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
-    from spark_runtime.reader import Inputs
+    from spark_runtime.read.reader import Inputs
 
     inputs = Inputs(spark, parse_spec(spec(hours, pipeline)).inputs, tables)
     frame = inputs.read("hours")
@@ -235,7 +235,7 @@ def test_inputs_are_pruned_and_stay_at_their_version(
 def test_a_part_of_a_partition_is_read_only_by_a_job_that_filters_rows(
     spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
-    from spark_runtime.reader import Inputs
+    from spark_runtime.read.reader import Inputs
 
     told, other = parse_spec(spec(hours, pipeline)).inputs
     mixed = replace(told, mixed="2024-01-01T00 and 2024-01-01T05")

@@ -14,18 +14,19 @@ import pytest
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import RunResult
-from spark_runtime import RunContext, script
+from spark_runtime import RunContext
 from spark_runtime.configuration import load_project
 from spark_runtime.errors import EntrypointError, InputMissingError, NothingToRunError
-from spark_runtime.job import load_job
-from spark_runtime.reader import Inputs
-from spark_runtime.runner import run
-from spark_runtime.scheduled import StartRequest, declare, run_specs
+from spark_runtime.job import script
+from spark_runtime.job.decorator import load_job
+from spark_runtime.job.runner import run
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
+from spark_runtime.read.reader import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_runtime.tables import Tables
+    from spark_runtime.tables.tables import Tables
 
 PROJECT = """
 [project]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import SessionError, UnexpectedPartitionError
 from spark_runtime.session import (
     SAFE_CONF,
@@ -21,6 +20,7 @@ from spark_runtime.session import (
     guarded,
     session_of_its_own,
 )
+from spark_runtime.write.checks import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime.errors import UnstampedRowsError
-from spark_runtime.stamp import stamped
+from spark_runtime.write.stamp import stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

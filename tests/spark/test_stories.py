@@ -18,7 +18,6 @@ import pytest
 
 from lineage_backfill.errors import SpecError
 from lineage_backfill.runspec.values import InputSpec, Target
-from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.errors import (
     RuntimeFailure,
     SessionError,
@@ -26,10 +25,11 @@ from spark_runtime.errors import (
     TableError,
     UnexpectedPartitionError,
 )
-from spark_runtime.reader import Inputs
+from spark_runtime.read.reader import Inputs
 from spark_runtime.session import guarded
-from spark_runtime.tables import Tables
+from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
+from spark_runtime.write.checks import Audit, WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

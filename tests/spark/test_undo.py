@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.checks import WriteOptions
-from spark_runtime.delta import replace
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     ConstraintError,
     StaleAttemptError,
@@ -19,16 +16,19 @@ from spark_runtime.errors import (
     VerificationError,
     WriteConflictError,
 )
-from spark_runtime.places import local_path
-from spark_runtime.state import Since
+from spark_runtime.tables.delta.format import replace
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.places import local_path
+from spark_runtime.tables.state import Since
 from spark_runtime.undo import preflight, undo_attempts, undo_runs
+from spark_runtime.write.checks import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.tables import Tables
+    from spark_runtime.tables.tables import Tables
 
 
 def rows(spark: SparkSession, *values: tuple[str, int]) -> DataFrame:
@@ -93,7 +93,7 @@ def test_a_change_that_slips_in_unseen_stays_and_so_does_what_was_to_be_undone(
             rows(spark, meanwhile.pop()).write.format("delta").mode("append").save(delta.path)
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", late)
     before = delta.rows()
     meanwhile = [("d2", 9)]
     with pytest.raises(UndoRefusedError, match=r"\(WRITE by .* changed the same partitions"):
@@ -115,7 +115,7 @@ def test_an_undo_that_does_not_bring_all_rows_back_says_so(
 
     before = delta.rows()
     with monkeypatch.context() as patched:
-        patched.setattr("spark_runtime.delta.replace", losing)
+        patched.setattr("spark_runtime.tables.delta.format.replace", losing)
         losses = [twice_wrong, True]
         kind = VerificationError if twice_wrong else UndoRefusedError
         with pytest.raises(kind, match="the previous rows of day=d1, day=d2") as raised:
@@ -137,7 +137,7 @@ def test_an_undoing_that_was_taken_back_can_be_done_again(
             writer.option("userMetadata", said).save(delta.path)
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", late)
     meanwhile = ["theirs"]
     with pytest.raises(UndoRefusedError, match="changed the same partitions"):
         undo_runs(spark, tokens=["t-2"], location=delta.path)

@@ -10,10 +10,10 @@ import pytest
 
 from lineage_backfill.errors import DeclarationError
 from spark_runtime.configuration import load_project
-from spark_runtime.job import load_job
-from spark_runtime.runner import run
-from spark_runtime.scheduled import StartRequest, declare, run_specs
-from spark_runtime.tables import Tables
+from spark_runtime.job.decorator import load_job
+from spark_runtime.job.runner import run
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
+from spark_runtime.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime.checks import WriteOptions, expect_rows
-from spark_runtime.delta import replace
 from spark_runtime.errors import CheckFailedError, SessionError, UnexpectedPartitionError
-from spark_runtime.fingerprint import SETTING
-from spark_runtime.reconcile import reconcile
-from spark_runtime.tables import Tables
+from spark_runtime.tables.delta.format import replace
+from spark_runtime.tables.fingerprint import SETTING
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import WriteOptions, expect_rows
+from spark_runtime.write.reconcile import reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def test_the_scope_is_replaced_and_nothing_else(
     def never(*_: Any) -> None:
         raise AssertionError("no rows are looked at beforehand")
 
-    monkeypatch.setattr("spark_runtime.delta.DeltaStorage.staged", never)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.DeltaStorage.staged", never)
     result = filled.write(days(spark, ("d1", 7), ("d1", 8)), DAYS[:2])
     assert set(filled.rows()) == {("d1", 7), ("d1", 8), (DAYS[2], 2)}
     found = [(p.rows_before, p.rows, p.fingerprint, p.emptied) for p in result.partitions]
@@ -104,7 +104,7 @@ def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_o
     }[ends_in]
     made = table("day")
     made.write(frame, ["2024-01-01", "2024-01-02"], run_id="r-0")  # the rows that make it are kept
-    monkeypatch.setattr("spark_runtime.delta.replace", noted)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", noted)
     made.write(ended, ["2024-01-01", "2024-01-02"], run_id="r-1")
     (plan,) = plans
     assert (plan.count("Sort ["), plan.count("Repartition")) == (0, 1), plan

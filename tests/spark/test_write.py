@@ -22,8 +22,6 @@ from pyspark.sql.types import (
 )
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime.checks import Audit, WriteOptions
-from spark_runtime.delta import replace
 from spark_runtime.errors import (
     ConstraintError,
     EmptyPartitionError,
@@ -34,10 +32,12 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
     WriteConflictError,
 )
-from spark_runtime.locks import TIMEOUT_SETTING
-from spark_runtime.state import Since
-from spark_runtime.tables import Tables
-from spark_runtime.writer import write_partitions
+from spark_runtime.tables.delta.format import replace
+from spark_runtime.tables.locks import TIMEOUT_SETTING
+from spark_runtime.tables.state import Since
+from spark_runtime.tables.tables import Tables
+from spark_runtime.write.checks import Audit, WriteOptions
+from spark_runtime.write.writer import write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +170,7 @@ def test_only_a_write_into_one_partition_goes_unsorted_into_one_open_file(
         seen.append(spark.conf.get(name))
         replace(*what)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", noted)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", noted)
     delta.write(days(spark, ("2024-01-01", 7)), DAYS[:written])
     assert seen == [open_files]
     assert spark.conf.get(name) == "0"
@@ -452,7 +452,7 @@ def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
         replace(*arguments)
         add()
 
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", late)
     with pytest.raises(WriteConflictError, match="could not be reverted: version") as raised:
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
     assert raised.value.hint is not None
@@ -474,7 +474,7 @@ def test_a_commit_that_cannot_be_taken_back_is_said_to_stand(
         days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format.replace", late)
     with pytest.raises(WriteConflictError, match="could not be reverted") as raised:
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
     assert raised.value.stands

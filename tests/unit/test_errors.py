@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import lineage_backfill
-from lineage_backfill.cli.errors import all_errors, explained
+from lineage_backfill.cli.commands.errors import all_errors, explained
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import BackfillError, HTTPStatusError, UnknownNameError, UsageError
 
@@ -127,7 +127,7 @@ def test_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 BROKEN = """
-from lineage_backfill.cli import errors
+from lineage_backfill.cli.commands import errors
 from lineage_backfill.cli import main
 def fails(root=None):
     raise KeyError("sur[prise]")

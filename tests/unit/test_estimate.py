@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import Move
 from lineage_backfill.project import Project
 from lineage_backfill.runs.simulate import Estimate, Spread

@@ -14,8 +14,8 @@ import pytest
 
 from lineage_backfill.errors import BackfillError, UsageError
 from lineage_backfill.files import whole_file
-from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.documents import load, save
+from lineage_backfill.show import documents
+from lineage_backfill.show.documents import load, save
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.records import read_records, write_records
 from lineage_backfill.sources.snapshot import SnapshotSource

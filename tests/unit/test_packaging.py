@@ -17,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lineage_backfill.engines.shipping import CORE, pack_runtime
+from lineage_backfill.engines.spark.shipping import CORE, pack_runtime
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lineage_backfill", "spark_runtime")
@@ -160,7 +160,7 @@ import spark_runtime.__main__
 from datetime import UTC, datetime
 from pathlib import Path
 from spark_runtime.configuration import load_project
-from spark_runtime.scheduled import StartRequest, declare, run_specs
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
 project = load_project(Path())
 now = datetime(2024, 6, 16, 12, tzinfo=UTC)
 (spec,) = run_specs(declare(project, "j", entrypoint="jobs:j"), project, StartRequest(), now)

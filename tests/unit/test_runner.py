@@ -15,10 +15,10 @@ import pytest
 
 from lineage_backfill.errors import StoreError
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import ControlRequest, Submission
+from lineage_backfill.runs.drive.owner import LEASE, owner
 from lineage_backfill.runs.notifying import StallReporter
-from lineage_backfill.runs.owner import LEASE, owner
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.environment import open_project

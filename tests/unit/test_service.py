@@ -12,7 +12,7 @@ import pytest
 
 from lineage_backfill.errors import BackfillError, ConfigError, StoreUnreachableError
 from lineage_backfill.ports import Reporter, RunStore, Settings
-from lineage_backfill.runs.owner import LEASE
+from lineage_backfill.runs.drive.owner import LEASE
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from lineage_backfill.workspace import service as module
 from lineage_backfill.workspace.service import Service, ServiceReporter

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.errors import BackfillError, EngineError, EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
 from spark_runtime import worker

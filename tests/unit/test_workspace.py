@@ -13,8 +13,8 @@ import pytest
 
 from lineage_backfill.errors import DeclarationError, TableLogError
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import TableHistory, TablePlace
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning

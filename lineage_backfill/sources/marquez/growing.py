@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.lineage.events.event_facets import parse_time
 from lineage_backfill.sources.marquez.api import LIST_PAGE, Api, is_same, settled
 
 #: The server's clock, in its answers, shows no part of a second.

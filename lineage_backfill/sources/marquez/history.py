@@ -29,10 +29,10 @@ import msgspec
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.files import reason
-from lineage_backfill.lineage import state
-from lineage_backfill.lineage.build import LISTENER, LineageBuilder
-from lineage_backfill.lineage.facets import parse_time
-from lineage_backfill.lineage.folded import canonical
+from lineage_backfill.lineage.events import builder_state as state
+from lineage_backfill.lineage.events.build import LISTENER, LineageBuilder
+from lineage_backfill.lineage.events.event_facets import parse_time
+from lineage_backfill.lineage.events.folded import canonical
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.parsing import outline, parse_events, run_id
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records

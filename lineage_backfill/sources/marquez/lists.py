@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from lineage_backfill.errors import HTTPStatusError
-from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.lineage.events.build import LISTENER
 from lineage_backfill.sources.marquez.api import Api, Name, segment
 
 Kind = Literal["job", "dataset"]

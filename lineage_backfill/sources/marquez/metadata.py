@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.lineage.facets import parent_run_id, parse_time
+from lineage_backfill.lineage.events.event_facets import parent_run_id, parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
     LIST_PAGE,

@@ -13,8 +13,8 @@ from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.files import reason
-from lineage_backfill.lineage.build import LineageBuilder
-from lineage_backfill.lineage.facets import parse_time
+from lineage_backfill.lineage.events.build import LineageBuilder
+from lineage_backfill.lineage.events.event_facets import parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
     Api,

@@ -21,7 +21,7 @@ from lineage_backfill import (
     Request,
     build_plan,
 )
-from lineage_backfill.planning.plan import DatasetPartitions, Listed, PlannedRun
+from lineage_backfill.plans.plan import DatasetPartitions, Listed, PlannedRun
 
 NOW = datetime(2013, 4, 2, tzinfo=UTC)
 

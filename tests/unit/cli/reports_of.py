@@ -10,9 +10,8 @@ from lineage_backfill import plan_to_dict
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
@@ -22,6 +21,7 @@ from lineage_backfill.ports import (
     RunRecord,
 )
 from lineage_backfill.runs import reports as accounts
+from lineage_backfill.staleness.staleness import TableRecord
 from tests.unit.cli import plans
 
 BEGUN = datetime(2024, 6, 15, 12, 0, 0, 123456, tzinfo=UTC)

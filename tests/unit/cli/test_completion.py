@@ -162,5 +162,11 @@ def test_completing_a_name_imports_little(shop: Path, monkeypatch: pytest.Monkey
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "raw_prices\n"
-    slow = {"sqlalchemy", "networkx", "requests", "rich.progress", "lineage_backfill.lineage.build"}
+    slow = {
+        "sqlalchemy",
+        "networkx",
+        "requests",
+        "rich.progress",
+        "lineage_backfill.lineage.events.build",
+    }
     assert not slow & set(done.stderr.split())

@@ -15,8 +15,8 @@ import responses
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
-from lineage_backfill.lineage.airflow import airflow_troubles
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.airflow_gaps import airflow_troubles
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.store.empty import EmptyRunStore

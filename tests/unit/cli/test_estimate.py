@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.progress import LiveProgress, progress
-from lineage_backfill.cli.remaining import Remaining
+from lineage_backfill.cli.output.progress import LiveProgress, progress
+from lineage_backfill.cli.output.remaining import Remaining
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.ports import PastRun, Start
 from lineage_backfill.runs.simulate import Estimate, estimate

@@ -14,18 +14,18 @@ from msgspec import structs
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
-from lineage_backfill.cli.formats import code, markdown, plain, plan_tree
-from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.main import main
 from lineage_backfill.cli.options import ListOptions
-from lineage_backfill.cli.render import first, preview
+from lineage_backfill.cli.output.formats import code, markdown, plain, plan_tree
+from lineage_backfill.cli.output.heatmap import heatmap
+from lineage_backfill.cli.output.render import first, preview
 from lineage_backfill.model import JobRef
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.timeline import Spans, timeline
-from lineage_backfill.presentation import draw
-from lineage_backfill.presentation.draw import Drawing, Edge, Node
-from lineage_backfill.presentation.plans import SHOWN_JOBS, PlanFacts, drawing
-from lineage_backfill.presentation.text import safe
+from lineage_backfill.show import draw
+from lineage_backfill.show.draw import Drawing, Edge, Node
+from lineage_backfill.show.plans import SHOWN_JOBS, PlanFacts, drawing
+from lineage_backfill.show.text import safe
 from tests.unit.cli import plans
 from tests.unit.cli.test_render import shown
 

@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from lineage_backfill.cli.main import main
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.presentation.words import age
+from lineage_backfill.show.words import age
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
 from tests.unit.cli.documents import fits
 

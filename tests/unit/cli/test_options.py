@@ -24,8 +24,8 @@ from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageE
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob
 from lineage_backfill.project.declarations import (
     Declarations,
     JobDeclaration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage_backfill.cli.remaining import Remaining
+from lineage_backfill.cli.output.remaining import Remaining
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.ports import Start
 from lineage_backfill.runs.simulate import Estimate, JobTime, Spread

@@ -21,12 +21,12 @@ from lineage_backfill import (
     Plan,
     ReadDeclaration,
 )
+from lineage_backfill.cli.commands.plan import difference
 from lineage_backfill.cli.options import ListOptions
-from lineage_backfill.cli.plan import difference
-from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
-from lineage_backfill.cli.render import preview
-from lineage_backfill.cli.report_markdown import report_markdown
-from lineage_backfill.cli.tables import (
+from lineage_backfill.cli.output.progress import LiveProgress, PlainProgress, progress
+from lineage_backfill.cli.output.render import preview
+from lineage_backfill.cli.output.report_markdown import report_markdown
+from lineage_backfill.cli.output.tables import (
     difference_table,
     dry_run_view,
     history_table,
@@ -34,16 +34,16 @@ from lineage_backfill.cli.tables import (
     rows_table,
     status_table,
 )
-from lineage_backfill.cli.why import explained
+from lineage_backfill.cli.output.why import explained
+from lineage_backfill.critic.explain import Explanation, Hop, explain
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.planning.explain import Explanation, Hop, explain
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner, Planning
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.presentation.backfills import names_in, outcome, outputs, verdict
-from lineage_backfill.presentation.names import Names, keys_in_words
-from lineage_backfill.presentation.plans import GroupBy, PlanFacts, decisions, summary, tree
-from lineage_backfill.presentation.text import UNKNOWN
-from lineage_backfill.presentation.words import in_short, mapping_in_words
+from lineage_backfill.show.backfills import names_in, outcome, outputs, verdict
+from lineage_backfill.show.names import Names, keys_in_words
+from lineage_backfill.show.plans import GroupBy, PlanFacts, decisions, summary, tree
+from lineage_backfill.show.text import UNKNOWN
+from lineage_backfill.show.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
 from tests.unit.cli.documents import fits
 from tests.unit.planning.world import plan, request

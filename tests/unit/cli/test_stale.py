@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.cli.main import main
-from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.tables.parquet.log import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours
 from tests.events import event, write_events
 from tests.parquet_files import SCHEMA, publish

@@ -20,8 +20,8 @@ from rich.text import Text
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.main import _tell_of_thread, main
 from lineage_backfill.errors import UsageError
-from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import UNKNOWN, safe
+from lineage_backfill.show import documents
+from lineage_backfill.show.text import UNKNOWN, safe
 from tests.processes import Command
 
 

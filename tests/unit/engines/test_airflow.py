@@ -11,9 +11,9 @@ import pytest
 import responses
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.airflow_api import AirflowApi
-from lineage_backfill.engines.airflow_dag import Dag
-from lineage_backfill.engines.airflow_slice import (
+from lineage_backfill.engines.airflow.api import AirflowApi
+from lineage_backfill.engines.airflow.dag import Dag
+from lineage_backfill.engines.airflow.slice import (
     Act,
     Mark,
     TaskView,

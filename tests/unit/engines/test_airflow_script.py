@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from lineage_backfill.engines.airflow_script import plan_script
+from lineage_backfill.engines.airflow.script import plan_script
 from lineage_backfill.errors import EngineError, GuardRailError
-from lineage_backfill.planning.plan import Listed, Plan
+from lineage_backfill.plans.plan import Listed, Plan
 from lineage_backfill.project.declarations import DagTasks
 from tests.airflow_suite import planned
 from tests.unit.partitions.support import calendar

@@ -14,11 +14,17 @@ from typing import Any
 import pytest
 
 import spark_runtime.application as runtime
-from lineage_backfill.engines import application as tool
-from lineage_backfill.engines.application import Application, Ownership, Place, Requested, Terms
-from lineage_backfill.engines.applications import ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
-from lineage_backfill.engines.pool import NotBegun
+from lineage_backfill.engines.spark import application as tool
+from lineage_backfill.engines.spark.application import (
+    Application,
+    Ownership,
+    Place,
+    Requested,
+    Terms,
+)
+from lineage_backfill.engines.spark.applications import ReusingEngine
+from lineage_backfill.engines.spark.pool import NotBegun
 from lineage_backfill.ports import AttemptState
 from spark_runtime.application import Channel
 from spark_runtime.output import by_thread

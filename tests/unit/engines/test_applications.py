@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.application import (
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
+from lineage_backfill.engines.spark.application import (
     Application,
     Ownership,
     Requested,
     Terms,
     is_alive,
 )
-from lineage_backfill.engines.applications import OnCluster
-from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
-from lineage_backfill.engines.yarn import Yarn
+from lineage_backfill.engines.spark.applications import OnCluster
+from lineage_backfill.engines.spark.yarn import Yarn
 from lineage_backfill.errors import EngineError, EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 from spark_runtime.application import Channel, Host
-from spark_runtime.attempt import describe_error
 from spark_runtime.errors import Cancelled, Stranded
+from spark_runtime.job.attempt import describe_error
 from tests.contract.test_engine import Bench, make
 from tests.fakes import log_of
 

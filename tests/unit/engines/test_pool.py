@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from lineage_backfill.engines.pool import PoolEngine
-from lineage_backfill.engines.seating import WarmWorker
+from lineage_backfill.engines.spark.pool import PoolEngine
+from lineage_backfill.engines.spark.seating import WarmWorker
 from lineage_backfill.errors import EngineError
 from lineage_backfill.ports import Start
 from tests.unit.engines.test_seating import Worker

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from lineage_backfill.engines.seating import Seating, Table, WarmWorker
+from lineage_backfill.engines.spark.seating import Seating, Table, WarmWorker
 from lineage_backfill.errors import EngineError
 
 

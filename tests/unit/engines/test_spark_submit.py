@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.clusters import Kubernetes, was_killed
-from lineage_backfill.engines.shipping import code_state, find_code, pack
-from lineage_backfill.engines.spark_submit import SparkSubmitEngine
-from lineage_backfill.engines.yarn import Yarn
+from lineage_backfill.engines.spark.applications import ReuseSettings, ReusingEngine
+from lineage_backfill.engines.spark.clusters import Kubernetes, was_killed
+from lineage_backfill.engines.spark.shipping import code_state, find_code, pack
+from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine
+from lineage_backfill.engines.spark.yarn import Yarn
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, EngineRun, Origin
 

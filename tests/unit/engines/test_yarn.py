@@ -12,8 +12,8 @@ import pytest
 import requests
 import responses
 
-from lineage_backfill.engines.clusters import asker
-from lineage_backfill.engines.yarn import Yarn, resource_manager
+from lineage_backfill.engines.spark.clusters import asker
+from lineage_backfill.engines.spark.yarn import Yarn, resource_manager
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
@@ -259,7 +259,7 @@ def test_the_program_is_asked_again_while_yarn_collects_the_logs(
     refusals: int,
     asked: int,
 ) -> None:
-    monkeypatch.setattr("lineage_backfill.engines.yarn._COLLECTING", (0.0,) * 4)
+    monkeypatch.setattr("lineage_backfill.engines.spark.yarn._COLLECTING", (0.0,) * 4)
     counted = tmp_path / "counted"
     program = tmp_path / "yarn"
     program.write_text(
@@ -285,7 +285,7 @@ def test_a_program_that_is_not_there_is_asked_once(
     asks(web, apps({"id": "a", "state": "FINISHED"}))
     environment = configuration(tmp_path, yarn={"yarn.resourcemanager.hostname": "rm"})
     slept: list[float] = []
-    monkeypatch.setattr("lineage_backfill.engines.yarn.time.sleep", slept.append)
+    monkeypatch.setattr("lineage_backfill.engines.spark.yarn.time.sleep", slept.append)
     found = Yarn(asker({"PATH": str(tmp_path)}), resource_manager(environment, {}))
     with pytest.raises(ServiceUnreachableError, match="no program yarn on PATH"):
         found.logs(TOKEN)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.lineage.build import RARE_RUN_FACETS, BuildLimits, LineageBuilder
-from lineage_backfill.lineage.event import DatasetFacets, JobFacets, RunFacets
-from lineage_backfill.lineage.folded import OF_DATASETS, OF_JOBS
-from lineage_backfill.lineage.merge import fold_children
+from lineage_backfill.lineage.events.build import RARE_RUN_FACETS, BuildLimits, LineageBuilder
+from lineage_backfill.lineage.events.event import DatasetFacets, JobFacets, RunFacets
+from lineage_backfill.lineage.events.folded import OF_DATASETS, OF_JOBS
+from lineage_backfill.lineage.identity.merge import fold_children
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, Written
 from lineage_backfill.model import DatasetRef, JobRef
 

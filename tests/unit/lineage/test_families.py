@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from lineage_backfill.lineage.families import Family, find_families
+from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.patterns import NamePattern

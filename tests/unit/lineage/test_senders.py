@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.build import LineageBuilder
+from lineage_backfill.lineage.events.unread import Unread, unread_facets
 from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
-from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]

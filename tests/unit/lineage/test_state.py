@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.lineage import state
-from lineage_backfill.lineage.build import LineageBuilder
-from lineage_backfill.lineage.folded import UNREADABLE, Dataset, Job, Run
+from lineage_backfill.lineage.events import builder_state as state
+from lineage_backfill.lineage.events.build import LineageBuilder
+from lineage_backfill.lineage.events.folded import UNREADABLE, Dataset, Job, Run
 from lineage_backfill.lineage.snapshot import AirflowTask
 from lineage_backfill.model import JobRef
 

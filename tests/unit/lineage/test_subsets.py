@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.lineage.subsets import subset_keys
+from lineage_backfill.lineage.events.subsets import subset_keys
 from lineage_backfill.partitions.text import parse_partitions
 
 Condition = dict[str, Any]

@@ -13,7 +13,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse_partitions
 from lineage_backfill.partitions.text import parse as parse_keys
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lineage_backfill.planning.plan import Plan
+from lineage_backfill.plans.plan import Plan
 from lineage_backfill.project.declarations import Declarations
 from tests.unit.planning.world import declarations, find, plan, request, shown
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from lineage_backfill.critic.review import review
 from lineage_backfill.errors import UnknownNameError
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.review import review
-from lineage_backfill.planning.staleness import find_stale
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.staleness.staleness import find_stale
 from tests.unit.planning.world import NOW, declarations, lineage, plan, request, summary
 
 EDGES = "flights > daily > flights_daily\nflights_daily > week > rolling_week"

@@ -9,7 +9,7 @@ import pytest
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.planning.planner import Planner, build_plan
-from lineage_backfill.planning.request import Request
+from lineage_backfill.plans.request import Request
 from tests.oracle.worlds import NOW, make_world, planner_input
 from tests.unit.planning import world
 

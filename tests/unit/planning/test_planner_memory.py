@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from lineage_backfill.planning import resolver
-from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning import lookup as resolver
 from lineage_backfill.planning.planner import Planner
+from lineage_backfill.plans.document import plan_to_dict
 from tests.unit.planning.world import NOW, declarations, lineage, request
 
 TOML = """dataset = [

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.planning import plan as plans
-from lineage_backfill.planning.document import (
+from lineage_backfill.plans import plan as plans
+from lineage_backfill.plans.document import (
     RunReader,
     plan_from_dict,
     plan_members,
     plan_to_dict,
 )
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.presentation import documents
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.show import documents
 from tests.unit.planning.world import declarations, plan, request
 
 TOML = """dataset = [

@@ -11,9 +11,9 @@ from typing import Any
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
-from lineage_backfill.planning.plan import Plan, PlannedJob, PlannedRun
 from lineage_backfill.planning.planner import Planner, Planning
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.plans.plan import Plan, PlannedJob, PlannedRun
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, Limits
 from lineage_backfill.project.table import Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lineage_backfill.errors import KeyFormatError
-from lineage_backfill.project.calendars import Calendars
 from lineage_backfill.project.declarations import CalendarDeclaration
+from lineage_backfill.project.resolve.calendars import Calendars
 
 
 @pytest.mark.parametrize("end", ["start", "end"])

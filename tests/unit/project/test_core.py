@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lineage_backfill.engines.shipping import CORE
+from lineage_backfill.engines.spark.shipping import CORE
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """

@@ -10,7 +10,7 @@ import pytest
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import RunRules, RunWindow
 from lineage_backfill.project.settings import Project
-from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.workspace.configuration import load_project
 
 

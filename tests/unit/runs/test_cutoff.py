@@ -19,13 +19,13 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import parse, render
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.planning.staleness import Change, TableRecord
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Submission, Trace
 from lineage_backfill.runs.cutoff import Cutoff
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.external import OutsideRuns
+from lineage_backfill.staleness.staleness import Change, TableRecord
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import failed
 from tests.tables import Cell, TableEngine, Tables

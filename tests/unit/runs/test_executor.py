@@ -23,7 +23,7 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,
@@ -37,11 +37,11 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.project.run_rules import RunWindow
-from lineage_backfill.runs.clock import SystemClock
-from lineage_backfill.runs.executor import Executor
-from lineage_backfill.runs.owner import LEASE, machine, may_drive
-from lineage_backfill.runs.retry import RetryPolicy
-from lineage_backfill.runs.scheduler import JobLimits
+from lineage_backfill.runs.drive.clock import SystemClock
+from lineage_backfill.runs.drive.executor import Executor
+from lineage_backfill.runs.drive.owner import LEASE, machine, may_drive
+from lineage_backfill.runs.drive.retry import RetryPolicy
+from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import (
     NOW,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import Use
-from lineage_backfill.runs.fairness import ALL, share, shares
-from lineage_backfill.runs.scheduler import JobLimits, Scheduler
+from lineage_backfill.runs.drive.fairness import ALL, share, shares
+from lineage_backfill.runs.drive.scheduler import JobLimits, Scheduler
 from tests.fakes import planned_run
 
 MANY = 1000

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.engines.live import LiveCommand
+from lineage_backfill.engines.command.active import LiveCommand
 from lineage_backfill.errors import BackfillError, ConfigError, ConflictError, UnfitRunError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,

@@ -33,8 +33,8 @@ from lineage_backfill.notify import courier as module
 from lineage_backfill.notify.courier import Courier
 from lineage_backfill.ports import AttemptState, Lease, Move, Notice, Reporter, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
+from lineage_backfill.runs.drive.store_outage import PatientStore
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
-from lineage_backfill.runs.patience import PatientStore
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record, plan_of, planned_run
 

@@ -10,7 +10,7 @@ import pytest
 
 from lineage_backfill.model import BackfillState
 from lineage_backfill.ports import Claim, ControlRequest, Driver, Holder, Settings
-from lineage_backfill.runs.owner import LEASE, may_drive, owner, standing
+from lineage_backfill.runs.drive.owner import LEASE, may_drive, owner, standing
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lineage_backfill.project.run_rules import Failure, RunRules
-from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.runs.drive.retry import RetryPolicy
 
 SECOND = timedelta(seconds=1)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage_backfill.model import JobRef, RunState
-from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.runs.scheduler import JobLimits, Scheduler
+from lineage_backfill.plans.plan import PlannedRun
+from lineage_backfill.runs.drive.scheduler import JobLimits, Scheduler
 from tests.fakes import planned_run
 
 OVER = (RunState.FAILED, RunState.CANCELLED)

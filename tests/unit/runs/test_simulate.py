@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lineage_backfill.model import JobRef
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import PastRun
-from lineage_backfill.runs.scheduler import JobLimits
+from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.runs.simulate import Estimate, Pace, Spread, estimate
 from tests.fakes import planned_run
 

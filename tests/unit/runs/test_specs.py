@@ -9,7 +9,7 @@ import pytest
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import WriteMode
 from lineage_backfill.runs.specs import RunSpecs
 from tests.unit.planning.world import NOW, dataset, declarations, job, plan, request

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lineage_backfill.model import BackfillState, JobRef, RunState
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import Request
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import Request
 from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.tail import same_roots, tail_of
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.store.sql import SqlRunStore
@@ -149,7 +149,7 @@ class Bench:
         backfills = self.store.backfills()
         plans = [self.made]
         if backfills:
-            from lineage_backfill.planning.document import plan_from_dict
+            from lineage_backfill.plans.document import plan_from_dict
 
             plans += map(plan_from_dict, self.store.tails(backfills[0].id))
         context = ExecutionContext(

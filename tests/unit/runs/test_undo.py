@@ -10,9 +10,9 @@ import pytest
 
 from lineage_backfill.errors import ConflictError, UsageError
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
-from lineage_backfill.planning.document import plan_from_dict
-from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.plans.document import plan_from_dict
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
@@ -21,7 +21,7 @@ from lineage_backfill.ports import (
     RunStore,
     Submission,
 )
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, FakeEngine, failed, spec_of

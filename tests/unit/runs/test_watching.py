@@ -12,9 +12,9 @@ import pytest
 from lineage_backfill import Plan, plan_to_dict
 from lineage_backfill.errors import UnknownNameError
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, ControlRequest, Move, Reporter
-from lineage_backfill.runs.owner import owner
+from lineage_backfill.runs.drive.owner import owner
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.store.sql import SqlRunStore
 from tests.unit.cli import plans

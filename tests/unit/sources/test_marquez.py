@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.lineage.events.build import LISTENER
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.marquez import MarquezSource, View, comparison

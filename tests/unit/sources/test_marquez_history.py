@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez import View, history

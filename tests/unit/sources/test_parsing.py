@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.sources.parsing import (
     DECODER,
     collector_paused,

@@ -10,8 +10,8 @@ import pytest
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import InputSpec
-from spark_runtime.attempt import Attempt, describe_error
-from spark_runtime.tables import Tables
+from spark_runtime.job.attempt import Attempt, describe_error
+from spark_runtime.tables.tables import Tables
 
 SAID = (
     "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {}. File does not "

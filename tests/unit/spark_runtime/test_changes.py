@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from spark_runtime import changes as module
 from spark_runtime.__main__ import main
-from spark_runtime.changes import Changes, changes
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
+from spark_runtime.logs import changes as module
+from spark_runtime.logs.changes import Changes, changes
+from spark_runtime.tables.delta.log import DeltaLog
 from tests.delta_logs import METADATA, SCHEMA, Log, add, remove
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from spark_runtime.commits import (
+from spark_runtime.errors import StaleAttemptError, UndoRefusedError
+from spark_runtime.tables.commits import (
     app_id,
     commit_number,
     fence_number,
     refuse_later_changes,
     refuse_stale,
 )
-from spark_runtime.errors import StaleAttemptError, UndoRefusedError
-from spark_runtime.state import Commit, TableState
-from spark_runtime.values import PartitionColumn
+from spark_runtime.tables.state import Commit, TableState
+from spark_runtime.tables.values import PartitionColumn
 
 LOG: Any = SimpleNamespace(
     location="/t", state=lambda: TableState(columns=(PartitionColumn("day", "string"),))

@@ -10,7 +10,7 @@ from lineage_backfill.errors import AmbiguousNameError, ConfigError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.matching import named_dataset
 from spark_runtime.configuration import address_of, load_project, outbox_of
-from spark_runtime.scheduled import find_job
+from spark_runtime.job.scheduled import find_job
 
 FILE = """
 [project]

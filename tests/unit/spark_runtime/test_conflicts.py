@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_runtime.delta import is_conflict
 from spark_runtime.session import find_jars
+from spark_runtime.tables.delta.format import is_conflict
 
 
 def conditions() -> list[str]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
-from spark_runtime.locks import exclusively
-from spark_runtime.places import local_path
-from spark_runtime.state import EMPTY_FINGERPRINT
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.locks import exclusively
+from spark_runtime.tables.places import local_path
+from spark_runtime.tables.state import EMPTY_FINGERPRINT
 from tests.delta_logs import METADATA, SCHEMA, Log, add, ours, remove
 
 

@@ -15,10 +15,10 @@ from lineage_backfill.errors import TableLogError
 from lineage_backfill.ports import TableHistory, TablePlace
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from spark_runtime.__main__ import main
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SparkMissingError, TableError
-from spark_runtime.history import History, history, parquet_history
-from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.logs.history import History, history, parquet_history
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.parquet.log import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours, remove
 from tests.parquet_files import SCHEMA, publish
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime.context import RunContext
 from spark_runtime.errors import EntrypointError
-from spark_runtime.job import JobDefinition, check_batch, check_outputs, job, load_job
+from spark_runtime.job.context import RunContext
+from spark_runtime.job.decorator import JobDefinition, check_batch, check_outputs, job, load_job
 
 
 @job(inputs={"a": "x", "b": "n:y"}, output="days", batch="range")

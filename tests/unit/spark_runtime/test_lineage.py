@@ -20,11 +20,11 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
-from spark_runtime import lineage, outbox
+from spark_runtime.emit import lineage, outbox
+from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.emit.outbox import Sent, replay
 from spark_runtime.errors import EndpointError, Stopped
-from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.outbox import Sent, replay
-from spark_runtime.state import TableState
+from spark_runtime.tables.state import TableState
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 NESTED = {
@@ -328,7 +328,7 @@ def test_an_address_is_one_with_and_without_a_slash_at_its_end(
 FULL = """
 import resource, sys
 from pathlib import Path
-from spark_runtime.outbox import append
+from spark_runtime.emit.outbox import append
 
 file = Path(sys.argv[1])
 append(file, "first")
@@ -353,7 +353,7 @@ def test_an_event_that_finds_no_room_spoils_no_other(tmp_path: Path) -> None:
 def test_a_run_that_follows_on_a_failure_sends_what_was_left(
     document: dict[str, Any], endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_runtime.outbox.PAUSE", 0.0)
+    monkeypatch.setattr("spark_runtime.emit.outbox.PAUSE", 0.0)
     document["lineage"]["url"] = endpoint
     Receiver.answers.extend([503] * 1000)
     emit(parse_spec(document))

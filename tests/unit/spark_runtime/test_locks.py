@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_runtime import locks
 from spark_runtime.errors import TableLockedError
-from spark_runtime.locks import LOCK_FILE, exclusively
+from spark_runtime.tables import locks
+from spark_runtime.tables.locks import LOCK_FILE, exclusively
 
 
 def test_a_lock_that_is_never_released_ends_the_wait_and_names_its_holder(tmp_path: Path) -> None:

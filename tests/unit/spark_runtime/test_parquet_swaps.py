@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from spark_runtime import parquetlog
-from spark_runtime.parquetlog import ParquetLog
-from spark_runtime.state import Transaction, undo_token
+from spark_runtime.tables.parquet import log as parquetlog
+from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.state import Transaction, undo_token
 from tests.parquet_files import SCHEMA, publish
 
 #: The texts of the files of each day; `all` is a table without partitions.

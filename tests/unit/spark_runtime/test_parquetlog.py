@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from spark_runtime import parquetlog
 from spark_runtime.errors import (
     StaleAttemptError,
     TableError,
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.parquetlog import FOLDER, ParquetLog, Record
-from spark_runtime.state import EMPTY_FINGERPRINT
+from spark_runtime.tables.parquet import log as parquetlog
+from spark_runtime.tables.parquet.log import FOLDER, ParquetLog, Record
+from spark_runtime.tables.state import EMPTY_FINGERPRINT
 from tests.parquet_files import SCHEMA, publish, transaction
 
 OLD = {"d1": "old d1", "d2": "old d2", "d3": "old d3", "d4": "old d4"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.errors import ConfigError
-from spark_runtime.query import load_query
+from spark_runtime.job.query import load_query
 
 HEAD = """\
 -- The orders of each day.

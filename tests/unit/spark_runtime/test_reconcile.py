@@ -14,10 +14,10 @@ import pytest
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.__main__ import main
 from spark_runtime.errors import RuntimeFailure
-from spark_runtime.reconcile import reconcile
-from spark_runtime.scope import Scope
-from spark_runtime.tables import Tables
-from spark_runtime.values import PartitionColumn
+from spark_runtime.tables.scope import Scope
+from spark_runtime.tables.tables import Tables
+from spark_runtime.tables.values import PartitionColumn
+from spark_runtime.write.reconcile import reconcile
 
 FIELDS = [
     {"name": "day", "type": "string", "nullable": True, "metadata": {}},

@@ -12,8 +12,8 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.errors import Stopped
-from spark_runtime.job import job
-from spark_runtime.runner import run
+from spark_runtime.job.decorator import job
+from spark_runtime.job.runner import run
 
 
 @job(output="days")

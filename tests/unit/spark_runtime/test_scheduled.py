@@ -26,10 +26,11 @@ from lineage_backfill.project.declarations import DimensionMapping, ReadDeclarat
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
-from spark_runtime.arguments import add_arguments, interval, read_request
 from spark_runtime.configuration import load_project
-from spark_runtime.dagrun import DagRun, read_dag_run
-from spark_runtime.datasets import (
+from spark_runtime.errors import InputMissingError, NothingToRunError
+from spark_runtime.job.arguments import add_arguments, interval, read_request
+from spark_runtime.job.dagrun import DagRun, read_dag_run
+from spark_runtime.job.datasets import (
     Calendar,
     Dataset,
     Dimension,
@@ -40,8 +41,7 @@ from spark_runtime.datasets import (
     offset,
     window,
 )
-from spark_runtime.errors import InputMissingError, NothingToRunError
-from spark_runtime.scheduled import DeclaredJob, StartRequest, declare, resolve, run_specs
+from spark_runtime.job.scheduled import DeclaredJob, StartRequest, declare, resolve, run_specs
 
 #: A Saturday; the week before began on Monday the 3rd.
 NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)
@@ -78,7 +78,7 @@ def run_spec(job: DeclaredJob, project: Project, asked: StartRequest, now: datet
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the runtime has said aloud; another thread may have had something to say, too."""
-    return [one.getMessage() for one in caplog.records if one.name == "spark_runtime.scheduled"]
+    return [one.getMessage() for one in caplog.records if one.name == "spark_runtime.job.scheduled"]
 
 
 def at(text: str) -> datetime:

@@ -9,9 +9,9 @@ import pytest
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey, Target
 from spark_runtime.errors import PartitionValueError, TableError
-from spark_runtime.scope import Scope, describe, predicate
-from spark_runtime.state import NOTHING, TableState
-from spark_runtime.values import ANY, PartitionColumn, Pattern
+from spark_runtime.tables.scope import Scope, describe, predicate
+from spark_runtime.tables.state import NOTHING, TableState
+from spark_runtime.tables.values import ANY, PartitionColumn, Pattern
 
 DAY, HOUR, TEXT = (
     PartitionColumn("day", "date"),

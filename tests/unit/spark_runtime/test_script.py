@@ -15,11 +15,11 @@ from typing import Any, cast
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
-from spark_runtime import script
-from spark_runtime.context import RunContext
 from spark_runtime.errors import Cancelled, EntrypointError
-from spark_runtime.runner import run
-from spark_runtime.script import Script, entered
+from spark_runtime.job import script
+from spark_runtime.job.context import RunContext
+from spark_runtime.job.runner import run
+from spark_runtime.job.script import Script, entered
 
 SCRIPT = """
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_runtime.errors import PartitionValueError, TableError
-from spark_runtime.values import (
+from spark_runtime.tables.values import (
     PartitionColumn,
     logged,
     refuse_inexact,

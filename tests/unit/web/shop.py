@@ -12,12 +12,12 @@ from typing import Any
 
 from lineage_backfill import plan_to_dict
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
-from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.plans.plan import PlannedRun
+from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import AttemptState, BackfillRecord, Lease, Move
 from lineage_backfill.project import Project
-from lineage_backfill.runs.owner import owner
-from lineage_backfill.runs.run_loop import spec_file
+from lineage_backfill.runs.drive.owner import owner
+from lineage_backfill.runs.drive.run_loop import spec_file
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning

@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import EngineRun, Origin
 from lineage_backfill.store.schema import UNRELEASED, VERSION_TABLE
 from lineage_backfill.web.pages import make_pages

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_runtime.job import load_job
+from spark_runtime.job.decorator import load_job
 
 
 def edges(_spark: SparkSession, *, root: str) -> dict[str, dict[str, list[str]]]:

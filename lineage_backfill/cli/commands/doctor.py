@@ -1,0 +1,398 @@
+"""`doctor`: checks everything that a backfill needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.output.render import mark, table
+from lineage_backfill.cli.planning import load_plan
+from lineage_backfill.engines.runtime import find_jars, find_java
+from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
+from lineage_backfill.lineage.events.airflow_gaps import airflow_troubles
+from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.project.declarations import SPARK_ENGINES
+from lineage_backfill.show.lineage import unread_in_words
+from lineage_backfill.show.names import keys_on_a_line
+from lineage_backfill.show.plans import lost_in_words
+from lineage_backfill.show.text import counted, safe
+from lineage_backfill.workspace.configuration import lineage_origin
+from lineage_backfill.workspace.environment import state_dir
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
+
+_JAVA = 17
+_CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The result of one check; `fix` says how to fix it, and is empty if it passed."""
+
+    name: str
+    detail: str
+    fix: str = ""
+    ok: bool = True
+
+
+@takes_options
+def doctor(
+    source: SourceOptions,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A saved plan: check only the tables that it reads and writes.",
+            metavar="PLAN.json",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check lineage, run store, tables, clock, permissions, Java, Spark; show how to fix each."""
+    workspace = source.open()
+    checks = _Doctor(workspace, None if file is None else load_plan(file)).checks()
+    document = {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
+    terminal.show(document, lambda _: _table(checks), as_json=as_json)
+    if not all(one.ok for one in checks):
+        raise typer.Exit(1)
+
+
+class _Doctor:
+    """Checks a workspace, or only what one plan needs."""
+
+    def __init__(self, workspace: Workspace, plan: Plan | None) -> None:
+        self._workspace = workspace
+        self._project = workspace.project
+        self._planning = Planning(workspace)
+        self._plan = plan
+        self._runs = () if plan is None else plan.runs or ()
+
+    def checks(self) -> list[Check]:
+        """Run the checks one after the other."""
+        of_plan: dict[str, Callable[[], str]] = {}
+        if self._plan is not None:
+            of_plan = {
+                "plan": self._check_plan,
+                "retention": self._check_retention,
+                "inputs": self._check_inputs,
+            }
+        every: dict[str, Callable[[], str]] = {
+            "project": self._check_project,
+            "lineage": self._check_lineage,
+            "facets": self._check_facets,
+            **({"airflow": self._check_airflow} if self._has_airflow() else {}),
+            "store": self._check_store,
+            **of_plan,
+            "tables": self._check_tables,
+            "undo": self._check_undo,
+            "clock": self._check_clock,
+            "permissions": self._check_permissions,
+            **self._check_engines(),
+            **self._check_runtime(),
+        }
+        return [_check(name, check) for name, check in every.items()]
+
+    def _check_project(self) -> str:
+        project = self._project
+        if project.file is None:
+            raise EnvironmentMissingError(
+                f"no lineage-backfill.toml in {project.root} or above",
+                hint="Without it, only planning with defaults works; name one with --config.",
+            )
+        declared = project.declarations
+        datasets = counted(len(declared.datasets), "dataset")
+        jobs = counted(len(declared.jobs), "job")
+        target = f", target {project.target}" if project.target else ""
+        return f"{project.file}{target}: {datasets}, {jobs} declared"
+
+    def _check_lineage(self) -> str:
+        snapshot = self._workspace.snapshot
+        origin = lineage_origin(self._project)
+        if not origin:
+            return "no lineage is named; only the project file counts"
+        parts = [counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset")]
+        if snapshot.warnings:
+            parts.append(counted(len(snapshot.warnings), "warning"))
+        return ", ".join([*parts, origin])
+
+    def _check_facets(self) -> str:
+        """Report which facets of some events are not understood; never a failure."""
+        number, unread = self._workspace.lineage.unread_facets()
+        return unread_in_words(number, unread) if number else "no events to check"
+
+    def _has_airflow(self) -> bool:
+        try:
+            return any(node.airflow for node in self._workspace.snapshot.jobs.values())
+        except BackfillError:  # the check of the lineage reports it
+            return False
+
+    def _check_airflow(self) -> str:
+        """Check whether Airflow's tasks send what they declare, and the interval of their runs."""
+        edges = self._workspace.resolver.edges
+        found = airflow_troubles(
+            self._workspace.snapshot, lambda job: edges.reads(job) or edges.writes(job)
+        )
+        if found.shared:
+            raise EnvironmentMissingError(
+                f"several assets share one URI: {_few(found.shared)}; Airflow fails their tasks",
+                hint="Give each URI one asset, under one name in all DAGs.",
+            )
+        if found.silent:
+            raise EnvironmentMissingError(
+                f"{_few(found.silent)} declare inlets or outlets, but send no dataset",
+                hint="Install Airflow's provider for the scheme of these URIs (amazon for s3://),"
+                " or declare their reads and writes in [[job]].",
+            )
+        timed = f"{counted(len(found.tasks), 'task')} of Airflow"
+        if not found.timeless:
+            return timed
+        return f"{timed}; runs of these have no interval and no key: {_few(found.timeless)}"
+
+    def _check_store(self) -> str:
+        with self._workspace.open_store() as store:
+            return counted(len(store.backfills()), "backfill")
+
+    def _check_plan(self) -> str:
+        """Check whether the plan can still be run unchanged."""
+        assert self._plan is not None
+        self._planning.check(self._plan)
+        runs = self._plan.totals["runs"]
+        return f"{runs} runs; lineage and declarations are unchanged"
+
+    def _check_retention(self) -> str:
+        """Check whether every table still holds the partitions that the plan reads."""
+        assert self._plan is not None
+        lost = self._planning.lost_reads(self._plan)
+        if lost:
+            keys = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
+            raise EnvironmentMissingError(
+                f"read by the plan, but past retention: {keys}",
+                hint="Restore them, or make a new plan: it leaves out the runs that need them.",
+            )
+        return "every partition that it reads is within retention"
+
+    def _check_inputs(self) -> str:
+        """Check whether every input partition that the plan needs was ever written."""
+        assert self._plan is not None
+        lost = self._planning.missing_reads(self._plan)
+        if failing := [one for one in lost if one.failing]:
+            raise EnvironmentMissingError(
+                "; ".join(map(lost_in_words, failing[:3])) + _more(failing[2:]),
+                hint='Write them first; to read them as empty, declare on_missing = "read" in'
+                " [[job.reads]].",
+            )
+        return (
+            "; ".join(map(lost_in_words, lost[:3])) or "every partition that it needs was written"
+        )
+
+    def _check_tables(self) -> str:
+        """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
+        jobs = None if self._plan is None else {run.job for run in self._runs}
+        tables = self._planning.read_logs(jobs)
+        unknown, unplaced = dict(tables.unknown), 0
+        for ref in set(unknown) - self._used_by_spark():
+            declared = self._workspace.resolver.dataset_declaration(ref)
+            if declared is None or declared.location is declared.table is None:
+                del unknown[ref]
+                unplaced += 1
+        if unknown:
+            name, why = min(unknown.items())
+            raise EnvironmentMissingError(
+                f"{len(tables.known)} of {len(tables.known) + len(unknown)} can be read;"
+                f" not {name}: {why}" + _more(unknown),
+                hint="Declare or correct its `location` and `columns`; `stale --json` names them"
+                " all.",
+            )
+        cut = [one.since for one in tables.known.values() if one.since is not None]
+        reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
+        rest = f"; {unplaced} without a declared location were not checked" if unplaced else ""
+        return f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
+
+    def _check_undo(self) -> str:
+        """Check whether written tables keep replaced data long enough for an undo."""
+        written = {write.dataset for run in self._runs for write in run.writes}
+        judged = self._planning.undo_blockers(None if self._plan is None else written)
+        if blockers := {dataset: found for dataset, found in judged.items() if found}:
+            name, found = next(iter(blockers.items()))
+            raise EnvironmentMissingError(
+                f"an undo would not be complete: {name}: {'; '.join(found)}" + _more(blockers),
+                hint="Raise the table's retention properties; no undo restores an identity column.",
+            )
+        if not judged:
+            return "no table that a job writes is known"
+        return f"{counted(len(judged), 'table')} checked: replaced data stays for a week"
+
+    def _check_clock(self) -> str:
+        """Compare this clock with file system, run store and the newest lineage event."""
+        root, hint = self._project.root, "Synchronise the clocks of both machines (NTP)."
+        try:
+            with tempfile.NamedTemporaryFile(dir=root) as file:
+                off = Path(file.name).stat().st_mtime - time.time()
+        except OSError as error:
+            raise EnvironmentMissingError(
+                f"{root} cannot be written: {error.strerror}",
+                hint="Run as a user with write access.",
+            ) from error
+        if abs(off) > _CLOCK_SLACK:
+            raise EnvironmentMissingError(
+                f"the clock of the file system is {off:+.0f} s off this machine's", hint=hint
+            )
+        with suppress(StoreError), self._workspace.open_store() as store:
+            now = datetime.now(UTC)
+            off = (store.time(now) - now).total_seconds()
+            if abs(off) > _CLOCK_SLACK:
+                raise EnvironmentMissingError(
+                    f"the clock of the run store's database is {off:+.0f} s off this machine's",
+                    hint=hint,
+                )
+        newest = self._workspace.snapshot.taken_at
+        ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
+        if ahead > timedelta(seconds=_EVENT_SLACK):
+            raise EnvironmentMissingError(
+                f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
+            )
+        return "agrees with the file system and the lineage"
+
+    def _check_engines(self) -> dict[str, Callable[[], str]]:
+        """Return a check for each engine that is a service."""
+
+        def check(name: str, url: str) -> str:
+            with self._workspace.open_engines([name]) as engines:
+                engines[name].open()
+            return f"{url} answers and accepts this account"
+
+        return {
+            f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
+            for one in self._project.declarations.engines
+            if one.kind == "airflow"
+        }
+
+    def _check_runtime(self) -> dict[str, Callable[[], str]]:
+        """Return the checks of Spark on this machine, if a job needs it."""
+        needed = True
+        with suppress(BackfillError):  # the check of the lineage reports it
+            needed = bool(self._spark_jobs())
+        if not needed:
+            return {"spark": lambda: "not needed: no declared job runs on Spark from here"}
+        return {"java": _check_java, "spark": _check_spark, "jars": _check_jars}
+
+    def _spark_jobs(self) -> list[JobRef]:
+        kinds = {one.name: one.kind for one in self._project.declarations.engines}
+        resolver = self._workspace.resolver
+        jobs = resolver.edges.jobs if self._plan is None else {run.job for run in self._runs}
+        declared = ((job, resolver.job_declaration(job)) for job in jobs)
+        return [
+            job for job, one in declared if one and kinds.get(one.engine or "") in SPARK_ENGINES
+        ]
+
+    def _used_by_spark(self) -> set[DatasetRef]:
+        edges = self._workspace.resolver.edges
+        return {
+            ref for job in self._spark_jobs() for ref in (*edges.reads(job), *edges.writes(job))
+        }
+
+    def _check_permissions(self) -> str:
+        """Check whether outputs can be written and inputs can be read.
+
+        The plan says which tables are outputs; without a plan all need only be readable.
+        """
+        places = {state_dir(self._project): os.W_OK, self._project.outbox: os.W_OK}
+        elsewhere = 0
+        for location, mode in self._locations().items():
+            if location is None or "://" in location:
+                elsewhere += 1
+            else:
+                places.setdefault(Path(location), mode)
+        for place, mode in places.items():
+            there = next(path for path in (place, *place.parents) if path.exists())
+            if not os.access(there, mode | os.X_OK):
+                word = "write" if mode & os.W_OK else "read"
+                raise EnvironmentMissingError(
+                    f"no permission to {word} {there}",
+                    hint="Run as a user who has this access, or grant it.",
+                )
+        unseen = f"; {elsewhere} tables are not on this machine and were not checked"
+        return f"{len(places)} folders are accessible{unseen if elsewhere else ''}"
+
+    def _locations(self) -> dict[str | None, int]:
+        """Return the locations of tables with the access needed there."""
+        if self._plan is None:
+            declared = self._project.declarations.datasets
+            return {one.location: os.R_OK for one in declared if one.location or one.table}
+        resolver = self._workspace.resolver
+
+        def location(dataset: DatasetRef) -> str | None:
+            declared = resolver.dataset_declaration(dataset)
+            return None if declared is None else declared.location
+
+        needs = {location(part.dataset): os.R_OK for run in self._runs for part in run.reads}
+        writes = (part.dataset for run in self._runs for part in run.writes)
+        return needs | {location(dataset): os.R_OK | os.W_OK for dataset in writes}
+
+
+def _check(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name=name, detail=check())
+    except BackfillError as error:
+        return Check(name=name, detail=error.message, fix=error.hint, ok=False)
+
+
+def _few(found: Sequence[object]) -> str:
+    return listed(found, 3)
+
+
+def _more(found: Any) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
+
+
+def _check_java() -> str:
+    java = find_java(os.environ)
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', printed)
+    if found is None or int(found[1]) < _JAVA:
+        raise EnvironmentMissingError(
+            f"{java} is not Java {_JAVA} or later",
+            hint=f"Install a JDK {_JAVA} or later, and set JAVA_HOME or PATH.",
+        )
+    return f"{java}: Java {found[1]}"
+
+
+def _check_spark() -> str:
+    try:
+        return f"pyspark {version('pyspark')}, delta-spark {version('delta-spark')}"
+    except PackageNotFoundError as error:
+        raise EnvironmentMissingError(
+            f"{error.name} is not installed", hint="pip install 'lineage-backfill[spark]'"
+        ) from error
+
+
+def _check_jars() -> str:
+    found = find_jars()
+    return f"{len(found)} jars, as {found[0]}"
+
+
+def _table(checks: list[Check]) -> Table:
+    def found(one: Check) -> Text:
+        text = Text(safe(one.detail))
+        return text.append(f"\n{safe(one.fix)}", style="yellow") if one.fix else text
+
+    rows = ((mark(one.ok), one.name, found(one)) for one in checks)
+    return table("", "Check", "Found", rows=rows)

@@ -1,0 +1,130 @@
+"""`graph`: draws the lineage that plans use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.completion import complete_jobs, complete_nodes
+from lineage_backfill.cli.options import (
+    ForceOption,
+    JsonOption,
+    NamespaceOption,
+    SourceOptions,
+    takes_options,
+)
+from lineage_backfill.cli.output import views
+from lineage_backfill.cli.requests import NameLookup
+from lineage_backfill.errors import UsageError
+from lineage_backfill.lineage import view
+from lineage_backfill.lineage.select import select as select_jobs
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.show import documents, draw
+from lineage_backfill.show import views as graphs
+from lineage_backfill.workspace.workspace import Workspace
+
+
+class Form(StrEnum):
+    """How a graph is shown."""
+
+    TREE = "tree"
+    TABLE = "table"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """The part of the graph that is shown, and its format."""
+
+    form: Annotated[
+        Form, typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM")
+    ] = Form.TREE
+    up: Annotated[bool, typer.Option("--up", help="Show upstream.")] = False
+    down: Annotated[bool, typer.Option("--down", help="Show downstream; the default.")] = False
+    depth: Annotated[
+        int | None, typer.Option(help="Stop after N jobs in a row.", min=0, metavar="N")
+    ] = None
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
+            metavar="SELECTOR",
+            autocompletion=complete_jobs,
+        ),
+    ] = None
+    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, connected directly.")] = False
+    datasets: Annotated[
+        bool, typer.Option("--datasets", help="Only datasets, connected directly.")
+    ] = False
+    namespace: NamespaceOption = None
+    as_json: JsonOption = False
+    out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
+    force: ForceOption = False
+
+
+@takes_options
+def graph(
+    source: SourceOptions,
+    how: GraphOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Datasets and jobs to start from; by default all.",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=complete_nodes,
+        ),
+    ] = None,
+) -> None:
+    """Draw the lineage as plans use it."""
+    if how.jobs and how.datasets:
+        raise UsageError(
+            "--jobs and --datasets together leave nothing to show", hint="Drop one of them."
+        )
+    if not names and (how.up or how.down or how.depth is not None):
+        raise UsageError(
+            "--up, --down and --depth need a starting point", hint="Name a dataset or a job."
+        )
+    if names and how.select:
+        raise UsageError(
+            "names and --select both set the starting points", hint="Drop one of them."
+        )
+    workspace = source.open()
+    found = _part(workspace, names or (), how)
+    if how.as_json:
+        terminal.give(
+            documents.dump(graphs.document(found, workspace.snapshot)), how.out, force=how.force
+        )
+    elif how.form not in (Form.TREE, Form.TABLE):
+        terminal.give(draw.WRITERS[how.form](graphs.drawing(found)), how.out, force=how.force)
+    else:
+        tree = how.form is Form.TREE
+        table = views.trees(found, up=how.up, down=how.down) if tree else views.rows(found)
+        if how.out is None:
+            terminal.out().print(table)
+        else:
+            terminal.give(terminal.plain(table), how.out, force=how.force)
+
+
+def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:
+    edges = workspace.graph
+    if names:
+        lookup = NameLookup(workspace.resolver, how.namespace)
+        starts = [lookup.dataset_or_job(name) for name in names]
+        down = how.down or not how.up
+        found = view.around(edges, starts, up=how.up, down=down, depth=how.depth)
+    elif how.select:
+        found = view.among(edges, select_jobs(how.select, edges))
+    else:
+        found = view.whole(edges)
+    if how.jobs or how.datasets:
+        found = found.without(DatasetRef if how.jobs else JobRef)
+    return found

@@ -1,0 +1,89 @@
+"""`config`: shows the settings and their origin, and checks them against the lineage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.output.render import table
+from lineage_backfill.critic.review import Finding
+from lineage_backfill.errors import UsageError
+from lineage_backfill.show import documents, settings
+from lineage_backfill.show.text import counted, safe
+from lineage_backfill.workspace.planning import Planning
+
+_MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
+
+config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
+
+
+@config.command("show")
+@takes_options
+def show(
+    source: SourceOptions,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Show where each value comes from.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print every setting in effect; secrets are masked."""
+    project = source.load()
+    if as_json:
+        documents.emit(settings.document(project))
+        return
+    columns = ("Setting", "Value", "From")[: 3 if sources else 2]
+    cells = ((one.name, one.shown, one.origin)[: len(columns)] for one in project.settings)
+    rows = ([Text(safe(cell)) for cell in row] for row in cells)
+    terminal.out().print(table(*columns, rows=rows))
+
+
+@config.command("check")
+@takes_options
+def check(
+    source: SourceOptions,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the project file with the lineage; exits with 64 if something is wrong."""
+    workspace = source.open()
+    found = Planning(workspace).findings()
+    bad = ("error", "warning") if strict else ("error",)
+    ok = not any(one.level in bad for one in found)
+    if as_json:
+        file = workspace.project.file
+        documents.emit(
+            {
+                "schema_version": 1,
+                "kind": "config_check",
+                "file": file and str(file),
+                "ok": ok,
+                "findings": [asdict(one) for one in found],
+            }
+        )
+    else:
+        terminal.out().print(_findings(found))
+    if not ok:
+        raise typer.Exit(UsageError.exit_code)
+
+
+def _findings(found: Sequence[Finding]) -> RenderableType:
+    if not found:
+        return Text("The project file fits the lineage.", style="green")
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    for one in found:
+        text = Text.assemble((safe(one.place), "bold"), f": {safe(one.text)}")
+        if one.hint:
+            text.append(f"\n{safe(one.hint)}", style="dim")
+        rows.add_row(Text(*_MARKS[one.level]), text)
+    levels = Counter[str](one.level for one in found)
+    counts = ", ".join(counted(levels[level], level) for level in _MARKS if levels[level])
+    return Group(rows, Text(), Text(counts, style="bold"))

@@ -1,0 +1,277 @@
+"""`stale` and `catchup`: partitions missing or older than their inputs, and their repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.commands.backfill import carry_out
+from lineage_backfill.cli.options import (
+    ForceOption,
+    JsonOption,
+    ListOptions,
+    PlanOptions,
+    RunOptions,
+    SourceOptions,
+    takes_options,
+)
+from lineage_backfill.cli.output.render import apart, table
+from lineage_backfill.cli.planning import PlannedRequest
+from lineage_backfill.cli.requests import limits_of
+from lineage_backfill.cli.values import read_moment, read_now
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.text import render
+from lineage_backfill.plans.document import plan_members
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import Request
+from lineage_backfill.runs.reports import instant
+from lineage_backfill.show import documents
+from lineage_backfill.show.names import Names, keys_in_words
+from lineage_backfill.show.plans import amount
+from lineage_backfill.show.text import counted, safe
+from lineage_backfill.staleness.staleness import MissingInput, Staleness
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
+
+_SinceOption = Annotated[
+    str | None,
+    typer.Option(help="Only keys that end after this: 30d, a date or a time.", metavar="T"),
+]
+_SHOWN_SILENT = 5
+_NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stale:
+    """What is stale, and the plan that repairs it (None if nothing is stale)."""
+
+    workspace: Workspace
+    jobs: tuple[Staleness, ...]
+    silent: Mapping[DatasetRef, str]
+    plan: Plan | None
+
+
+@takes_options
+def stale(
+    options: PlanOptions,
+    source: SourceOptions,
+    since: _SinceOption = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if anything is stale.")
+    ] = False,
+    as_json: JsonOption = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Save the plan that repairs it, for `run`.", metavar="FILE")
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """List partitions that are missing or older than their inputs."""
+    found = _find(options, source, since)
+    if out and found.plan is not None:
+        documents.save(plan_members(found.plan), out, force=force)
+    if as_json:
+        documents.emit(_document(found))
+    else:
+        terminal.out().print(_tables(found))
+    if detailed_exitcode and any(one.stale for one in found.jobs):
+        raise typer.Exit(2)
+
+
+@takes_options
+def catchup(
+    options: PlanOptions,
+    source: SourceOptions,
+    how: RunOptions,
+    listing: ListOptions,
+    since: _SinceOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="At most this many runs, oldest keys first.", min=1, metavar="N"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan and run what `stale` lists and everything downstream; nothing else."""
+    found = _find(options, source, since, limit)
+    terminal.talk().print(_tables(found))
+    if found.plan is not None:
+        planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
+        carry_out(planned, how, source=source, listing=listing, as_json=as_json)
+
+
+def _find(
+    options: PlanOptions, source: SourceOptions, since: str | None, limit: int | None = None
+) -> _Stale:
+    now = read_now(options.now)
+    workspace = source.open(as_of=now)
+    planning = Planning(workspace)
+    jobs, silent = planning.find_stale(
+        select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
+    )
+    jobs, plan = _planned(options, planning, jobs, None)
+    if limit is not None and plan is not None:
+        jobs, plan = _planned(options, planning, jobs, limit)
+    return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
+
+
+def _planned(
+    options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...], limit: int | None
+) -> tuple[tuple[Staleness, ...], Plan | None]:
+    """Return the plan of what can run now (None if nothing), and the jobs with what waits."""
+    while roots := tuple(asked for one in jobs if (asked := one.asked()) is not None):
+        request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
+        if limit is not None:
+            request = planning.oldest(jobs, request, limit)
+        plan = planning.plan(request)
+        known, jobs = jobs, planning.without_waiting(jobs, plan)
+        if jobs == known:
+            if request.jobs != roots:
+                terminal.say(
+                    f"Only the oldest {limit} runs (--limit); run `catchup` again for more."
+                )
+            return jobs, plan
+    return jobs, None
+
+
+# --- as a document ------------------------------------------------------------------------------
+
+
+def _document(found: _Stale) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "kind": "stale",
+        "now": instant(found.workspace.now),
+        "jobs": [
+            {
+                "job": named(one.job),
+                "missing": _keys(one, one.missing),
+                "older": [
+                    {
+                        "dataset": named(older.dataset),
+                        "partitions": _keys(one, older.keys),
+                        "changed_at": instant(older.at),
+                        "version": older.version,
+                    }
+                    for older in one.older
+                ],
+                "running": _keys(one, one.running),
+                "waiting": _keys(one, one.waiting),
+                "unjudged": _keys(one, one.unjudged),
+                "why": list(one.why),
+                "missing_inputs": [
+                    {
+                        "dataset": named(lost.dataset),
+                        "partitions": list(render(lost.calendar, lost.keys)),
+                    }
+                    for lost in one.missing_inputs
+                ],
+            }
+            for one in found.jobs
+        ],
+        "silent": [
+            {"dataset": named(dataset), "why": why} for dataset, why in sorted(found.silent.items())
+        ],
+        "stale": sum(len(one.stale) for one in found.jobs),
+        "to_run": dict(_NOTHING if found.plan is None else found.plan.totals),
+    }
+
+
+def _keys(one: Staleness, keys: Any) -> list[Any]:
+    return list(render(one.calendar, keys)) if one.calendar is not None and keys else []
+
+
+# --- for a person -------------------------------------------------------------------------------
+
+
+def _tables(found: _Stale) -> RenderableType:
+    names = Names(_named(found))
+    parts: list[RenderableType] = [_in_all(found)]
+    if any(one.stale or one.running for one in found.jobs):
+        rows = (row for one in found.jobs for row in _reasons(one, names))
+        parts.append(_table("Stale", rows, names))
+    if lost := [(one, lost) for one in found.jobs for lost in one.missing_inputs]:
+        parts.append(_lost(lost, names))
+    doubtful = [one for one in found.jobs if one.why]
+    if doubtful:
+        unknown = ((one, "?", "yellow", one.unjudged, safe("; ".join(one.why))) for one in doubtful)
+        parts.append(_table("Unknown", unknown, names))
+    if found.silent:
+        parts.append(_silent(found.silent, names))
+    return Group(*apart(parts))
+
+
+def _named(found: _Stale) -> Iterator[DatasetRef | JobRef]:
+    yield from found.silent
+    for one in found.jobs:
+        yield one.job
+        yield from (older.dataset for older in one.older)
+        yield from (lost.dataset for lost in one.missing_inputs)
+
+
+def _in_all(found: _Stale) -> Text:
+    number = sum(len(one.stale) for one in found.jobs)
+    waiting = sum(len(one.waiting) for one in found.jobs)
+    if found.plan is not None:
+        return Text.assemble(
+            ("Stale  ", "bold"),
+            counted(number, "partition"),
+            f", {waiting:,} of them cannot be run yet" if waiting else "",
+            f"; with everything downstream, {amount(found.plan)} would run",
+        )
+    if waiting:
+        return Text("Nothing can run until the inputs are written.")
+    is_doubtful = any(one.why for one in found.jobs)
+    return Text("Nothing is known to be stale." if is_doubtful else "Nothing is stale.")
+
+
+_Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why
+
+
+def _table(heading: str, found: Iterable[_Row], names: Names) -> Table:
+    def row(one: Staleness, mark: str, style: str, keys: Any, why: str) -> tuple[Text, ...]:
+        words = keys_in_words(tuple(_keys(one, keys))) if keys else ""
+        return Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim")
+
+    return table("", heading, "Partitions", "Why", rows=(row(*one) for one in found))
+
+
+def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
+    if one.missing:
+        yield one, "+", "green", one.missing, "never written"
+    for older in one.older:
+        version = f", version {older.version}" if older.version is not None else ""
+        at = terminal.moment(older.at)
+        why = f"{names(older.dataset)} changed since, at {at}{version}"
+        yield one, "~", "green", older.keys, why
+    if one.running:
+        yield one, "=", "dim", one.running, "a run is writing it"
+    if one.waiting:
+        yield one, "!", "yellow", one.waiting, "not run: an input was never written"
+
+
+def _lost(found: Iterable[tuple[Staleness, MissingInput]], names: Names) -> Table:
+    rows = (
+        (
+            Text("!", "yellow"),
+            Text(names(one.job)),
+            Text(names(lost.dataset)),
+            Text(keys_in_words(render(lost.calendar, lost.keys))),
+        )
+        for one, lost in found
+    )
+    return table("", "Missing for", "Input", "Never written", rows=rows)
+
+
+def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
+    rows = (
+        (Text("?", "yellow"), Text(names(dataset)), Text(safe(why), "dim"))
+        for dataset, why in sorted(silent.items())[:_SHOWN_SILENT]
+    )
+    return table("", "No log of", "Why", rows=rows, more=len(silent) - _SHOWN_SILENT)

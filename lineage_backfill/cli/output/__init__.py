@@ -1,0 +1,1 @@
+"""Tables, trees and progress that the commands print."""

@@ -1,0 +1,1 @@
+"""Judges declarations and plans: reviews, drafts and explains them."""

@@ -1,0 +1,118 @@
+"""Warnings of a plan that come from the lineage around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.plans.plan import Plan
+
+
+def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
+    """Yield one sentence for each kind of warning about the plan's jobs."""
+    nodes = snapshot.jobs
+    streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
+    dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
+    after = _having(nodes, lambda node: node.after)
+    former = _having(nodes, lambda node: node.former_reads or node.former_writes)
+    inner = _having(nodes, lambda node: node.inner)
+    if not (streams or dropped or after or former or inner):
+        return  # without the jobs of the plan, which are computed on demand
+    planned = {job.job for job in plan.jobs if job.status == "planned"}
+    if found := streams & planned:
+        yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
+    if gone := dropped.intersection(_touched(planned, nodes)):
+        yield f"read or written by the plan, but dropped since: {_names(gone)}"
+    yield from _not_followed(plan, snapshot, after)
+    if former and not {"include_former", "reverse"} & plan.request.keys():
+        yield from _by_older_runs(plan, snapshot, former)
+    if "reverse" not in plan.request:
+        yield from _within(plan, snapshot, inner)
+
+
+def _having(
+    nodes: Mapping[JobRef, JobNode], what: Callable[[JobNode], object]
+) -> dict[JobRef, JobNode]:
+    return {ref: node for ref, node in nodes.items() if what(node)}
+
+
+def _touched(jobs: Iterable[JobRef], nodes: Mapping[JobRef, JobNode]) -> Iterator[DatasetRef]:
+    known = (nodes[ref] for ref in jobs if ref in nodes)
+    return chain.from_iterable((*node.reads, *node.writes) for node in known)
+
+
+def _within(
+    plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, JobNode]
+) -> Iterator[str]:
+    """Warn of jobs that read changed data only where their own parts wrote it."""
+    planned = {job.job for job in plan.jobs if job.status != "skipped"}
+    changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
+    changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
+    missed = {
+        ref
+        for ref, node in inner.items()
+        if ref not in planned and not changed.isdisjoint(node.inner)
+    }
+    if missed:
+        yield (
+            "not planned: they read changed data only where their own parts wrote it (name them"
+            f" with --job to run them): {_names(missed)}"
+        )
+
+
+def _by_older_runs(
+    plan: Plan, snapshot: LineageSnapshot, former: Mapping[JobRef, JobNode]
+) -> Iterator[str]:
+    """Warn of jobs that only edges of older runs lead to."""
+    planned = {job.job for job in plan.jobs if job.status != "skipped"}
+    written = (node.writes for ref in planned if (node := snapshot.jobs.get(ref)))
+    changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}.union(*written)
+    wrote = {ref for job in planned & former.keys() for ref in former[job].former_writes}
+    missed = {ref for one in wrote for ref in snapshot.readers.get(one, ())}
+    missed |= {
+        ref for ref, node in former.items() if not (changed | wrote).isdisjoint(node.former_reads)
+    }
+    if missed := missed - {job.job for job in plan.jobs}:
+        yield (
+            "not planned: only edges of older runs lead there (--include-former follows them):"
+            f" {_names(missed)}"
+        )
+
+
+def _not_followed(
+    plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, JobNode]
+) -> Iterator[str]:
+    """Warn of jobs that an orchestrator starts after a planned one, without data between.
+
+    A parent counts as its children and they as it: an Airflow DAG waits for a task.
+    """
+    planned = {job.job for job in plan.jobs if job.status == "planned"}
+    planned = _with_parents(planned, snapshot)
+    reached = _with_parents({job.job for job in plan.jobs}, snapshot)
+    missed = {
+        ref
+        for ref, node in after.items()
+        if ref not in reached and not planned.isdisjoint(node.after)
+    }
+    if missed:
+        yield (
+            "not planned: their orchestrator starts them after planned jobs; no known data leads"
+            f" there (if it does, declare it as [[job.reads]]): {_names(missed)}"
+        )
+
+
+def _with_parents(jobs: Iterable[JobRef], snapshot: LineageSnapshot) -> set[JobRef]:
+    found: set[JobRef] = set()
+    for job in jobs:
+        ref: JobRef | None = job
+        while ref is not None and ref not in found:
+            found.add(ref)
+            node = snapshot.jobs.get(ref)
+            ref = node.parent if node else None
+    return found
+
+
+def _names(refs: Iterable[DatasetRef | JobRef]) -> str:
+    return listed(sorted(refs))

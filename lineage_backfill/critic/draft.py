@@ -1,0 +1,426 @@
+"""Drafts a project file from the lineage, with questions for what it does not tell.
+
+A question is a commented line that begins with `#?`; without the mark it is the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from glob import escape
+
+from lineage_backfill.critic.sql_windows import sql_spans
+from lineage_backfill.lineage.identity.families import Family, find_families
+from lineage_backfill.lineage.identity.folding import Folding
+from lineage_backfill.lineage.inference.infer import Inference, skipping
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
+from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.partitions.grid import grain_grid
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.project import facets
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    calendar_in_words,
+)
+
+#: Characters that end a line, move the cursor or hide text.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+#: Halves of surrogate pairs: no file can contain them.
+_HALVES = re.compile("[\ud800-\udfff]")
+#: By the naming rules of OpenLineage these namespaces and the name below form an address
+#: (https://openlineage.io/docs/spec/naming).
+_STORAGE = re.compile(r"(abfss?|dbfs|gs|hdfs|s3a?|wasbs?)://")
+_SHOWN = 6
+_SHOWN_FIELDS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The text of a project file, with the number of known datasets and of questions."""
+
+    text: str
+    jobs: int
+    datasets: int
+    known: int  # datasets whose partitioning is known from the lineage
+    questions: int
+
+
+def draft(
+    snapshot: LineageSnapshot, source: Mapping[str, str | Sequence[str]], *, now: datetime
+) -> Draft:
+    """Return a project file for the lineage; `source` is its `[lineage]` table.
+
+    An empty `source` is not written.
+    """
+    return _Drafting(snapshot, now).draft(source)
+
+
+def quoted(text: str) -> str:
+    r"""Return the text as a TOML string; unpaired surrogates become U+FFFD.
+
+    >>> print(quoted('a "b"\n'))
+    "a \"b\"\u000a"
+    """
+    return '"' + _visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _visible(text: str) -> str:
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", _HALVES.sub("\ufffd", text))
+
+
+class _Drafting:
+    """One draft: the lineage, its resolver, and the way names are written."""
+
+    def __init__(self, snapshot: LineageSnapshot, now: datetime) -> None:
+        found = {one.dataset: one for one in reversed(find_families(snapshot))}
+        self._families = sorted(found.values(), key=lambda one: one.dataset)
+        snapshot = _whole(snapshot, self._families)
+        self._snapshot = snapshot
+        self._resolver = Resolver(snapshot, Declarations(), now=now)
+        refs: list[DatasetRef | JobRef] = [*snapshot.jobs, *snapshot.datasets]
+        spaces = {ref.namespace for ref in refs}
+        self._home = next(iter(spaces)) if len(spaces) == 1 else None
+        used = {*snapshot.readers, *snapshot.writers}
+        self._datasets = [ref for ref in self._in_order_of_flow() if ref in used - found.keys()]
+
+    def draft(self, source: Mapping[str, str | Sequence[str]]) -> Draft:
+        facet, inferred, unknown = self._sorted()
+        blocks = [
+            self._head(),
+            self._project(),
+            _lines("[lineage]", *_source(source)),
+            *map(self._family, self._families),
+            *self._sent(facet),
+            *(self._inferred(ref) for ref in inferred),
+            *self._asked(unknown),
+            *self._jobs(),
+        ]
+        text = "\n".join(blocks)
+        return Draft(
+            text=text,
+            jobs=len(self._snapshot.jobs),
+            datasets=len(self._datasets) + len(self._families),
+            known=len(facet) + len(inferred),
+            questions=sum(line.startswith("#? [[") for line in text.splitlines()),
+        )
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def _in_order_of_flow(self) -> list[DatasetRef]:
+        """Return the datasets, upstream first."""
+        import networkx as nx
+
+        graph = self._snapshot.graph()
+        circles = nx.condensation(graph)
+        found = []
+        for generation in nx.topological_generations(circles):
+            members = (ref for one in generation for ref in circles.nodes[one]["members"])
+            found += sorted(ref for ref in members if isinstance(ref, DatasetRef))
+        return found
+
+    def _sorted(self) -> tuple[list[DatasetRef], list[DatasetRef], list[DatasetRef]]:
+        """Return the datasets known from a facet, by inference, and the unknown ones."""
+        found: dict[str | None, list[DatasetRef]] = {"facet": [], "inferred": [], None: []}
+        for ref in self._datasets:
+            found[self._resolver.dataset(ref).origin].append(ref)
+        return found["facet"], found["inferred"], found[None]
+
+    def _writers(self, ref: DatasetRef) -> tuple[JobRef, ...]:
+        return self._snapshot.writers.get(ref, ())
+
+    def _history(self, jobs: Iterable[JobRef]) -> list[ObservedRun]:
+        wanted = set(jobs)
+        return [one for one in self._snapshot.history if one.job in wanted]
+
+    def _oldest(self, jobs: Iterable[JobRef]) -> datetime | None:
+        return min(
+            (
+                when
+                for one in self._history(jobs)
+                if (when := one.nominal_start or one.started_at or one.ended_at) is not None
+            ),
+            default=None,
+        )
+
+    def _name(self, ref: DatasetRef | JobRef) -> str:
+        """Return the name for a comment; quoted, as it may contain a line break."""
+        return quoted(ref.name if ref.namespace == self._home else str(ref))
+
+    def _named(self, refs: Sequence[DatasetRef | JobRef]) -> str:
+        return listed(refs, _SHOWN, self._name)
+
+    def _table(self, kind: str, ref: DatasetRef | JobRef) -> list[str]:
+        # Glob characters in a name are escaped.
+        name = escape(ref.name)
+        lines = [f"[[{kind}]]", f"name = {quoted(name)}"]
+        if ref.namespace != self._home:
+            space = ref.namespace if name == ref.name else escape(ref.namespace)
+            lines.append(f"namespace = {quoted(space)}")
+        return lines
+
+    # --- what is written -------------------------------------------------------------------------
+
+    def _head(self) -> str:
+        taken = self._snapshot.taken_at
+        as_of = f" as of {taken:%Y-%m-%d %H:%M} UTC" if taken else ""
+        counts = (
+            f"{len(self._snapshot.jobs)} jobs, {len(self._datasets) + len(self._families)} datasets"
+        )
+        return _lines(
+            "# The project file of lineage-backfill, drafted by `lineage-backfill init`.",
+            f"# From {self._snapshot.source}{as_of}: {counts} that they read or write.",
+            "#",
+            "# Lines that begin with `#?` are questions that the lineage does not answer. To",
+            "# answer one, remove the `#?` and replace the example with your value.",
+            "# A job that needs an unanswered question is blocked: nothing is guessed.",
+            "# Then run: lineage-backfill config check",
+        )
+
+    def _project(self) -> str:
+        home = (
+            [f"namespace = {quoted(self._home)}  # the namespace of bare names"]
+            if self._home
+            else []
+        )
+        return _lines(
+            "[project]",
+            *home,
+            '#? zone = "Europe/Berlin"  # time zone of your days; default: UTC',
+        )
+
+    def _family(self, family: Family) -> str:
+        """Return the question whether names are partitions of one dataset."""
+        number = len(family.members)
+        return _lines(
+            f"# {number} names look like partitions of one dataset, as"
+            f" {self._name(family.members[-1])}. Are they?",
+            "# Plans that reach them are refused until they are declared, as here or each by name.",
+            *(f"#? {_visible(line)}" for line in family.lines),
+        )
+
+    def _sent(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
+        if refs:
+            yield _lines(
+                "# The jobs send the partitioning of these with their lineage: nothing to declare.",
+                *(f"#   {self._name(ref)}: {self._sent_calendar(ref)}" for ref in refs),
+            )
+
+    def _sent_calendar(self, ref: DatasetRef) -> str:
+        sent = self._snapshot.datasets[ref].partitioning
+        read = facets.read_calendar(sent, str(ref)) if sent else None
+        assert read is not None  # the resolver took it from there
+        return _visible(calendar_in_words(read[0], read[1], "UTC"))
+
+    def _inferred(self, ref: DatasetRef) -> str:
+        job, inference = self._inference(ref)
+        calendar = inference.calendar
+        grain, zone = calendar.grain or "", calendar.zone or ""
+        lines = [
+            f"# Inferred: {inference.evidence} (job {self._name(job)}).",
+            *self._table("dataset", ref),
+            f"grain = {quoted(grain)}",
+            f"zone = {quoted(zone)}",
+        ]
+        if oldest := self._oldest(self._writers(ref)):
+            grid = grain_grid(grain, zone)
+            first = quoted(grid.label(grid.at(int(oldest.timestamp()))))
+            lines.append(f"#? start = {first}  # the oldest recorded run; there are no older keys")
+        return _lines(*lines, *self._stored(ref))
+
+    def _inference(self, ref: DatasetRef) -> tuple[JobRef, Inference]:
+        found = ((job, self._resolver.inference(job)) for job in self._writers(ref))
+        return next((job, one) for job, one in found if one is not None)
+
+    def _asked(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
+        if not refs:
+            return
+        oldest = self._oldest(self._snapshot.jobs)
+        start = f"{oldest:%Y-%m-%d}" if oldest else "2024-01-01"  # only an example
+        calendar = ['#? grain = "day"', f"#? start = {quoted(start)}"]
+        yield _lines(
+            f"# Which partitions have the {len(refs)} datasets below?",
+            "#   grain     hour, day, week, month, quarter, year, or none (not partitioned);",
+            "#             or use cron, every, keys or dimensions instead",
+            "#   start     its first key, such as 2024-03-11T00, 2024-03-11 or 2024-W11 (a month,",
+            "#             quarter or year by its first day)",
+            "#   column    the column with the key  (only `run` needs column",
+            "#   location  where the table is stored  and location)",
+            "# If most are alike, answer for all at once; an entry with an exact name wins.",
+            "#? [[dataset]]",
+            '#? name = "*"',
+            *calendar,
+        )
+        for ref in refs:
+            yield _lines(
+                *self._clues(ref),
+                *(f"#? {line}" for line in self._table("dataset", ref)),
+                *calendar,
+                *self._stored(ref),
+            )
+
+    def _clues(self, ref: DatasetRef) -> Iterator[str]:
+        """Yield comments with what is known of a dataset of unknown partitioning."""
+        writers, readers = self._writers(ref), self._snapshot.readers.get(ref, ())
+        parts = [
+            f"{word} {self._named(jobs)}"
+            for word, jobs in (("written by", writers), ("read by", readers))
+            if jobs
+        ]
+        yield f"# {self._name(ref)}: {', '.join(parts)}."
+        inferred = {
+            inference.calendar.grain
+            for job in writers
+            if (inference := self._resolver.inference(job)) is not None
+        }
+        if len(inferred) > 1:
+            yield f"# Its writers disagree: {' and '.join(sorted(map(str, inferred)))}."
+        sent = self._snapshot.datasets[ref].partitioning
+        if sent is not None:
+            yield "# The partitioning sent with the lineage cannot be read."
+        history = self._history(writers)
+        for job, text in skipping(history).items():
+            yield f"# Not inferred: {text} (job {self._name(job)})."
+        keys = list(dict.fromkeys(one.partition_key for one in history if one.partition_key))
+        if keys:
+            yield f"# Keys of its runs: {', '.join(quoted(key) for key in keys[:_SHOWN])}."
+        spans = {
+            (one.nominal_start, one.nominal_end)
+            for one in history
+            if one.nominal_start and one.nominal_end and one.nominal_start < one.nominal_end
+        }
+        if spans:
+            first, last = max(spans)
+            yield f"# The nominal time of its newest run: {first:%FT%RZ} to {last:%FT%RZ}."
+
+    def _stored(self, ref: DatasetRef) -> Iterator[str]:
+        """Yield the questions that only `run` needs."""
+        fields = self._snapshot.datasets[ref].fields
+        more = ", …" if len(fields) > _SHOWN_FIELDS else ""
+        columns = f"  # one of {_visible(', '.join(fields[:_SHOWN_FIELDS]))}{more}"
+        yield f'#? column = "ds"{columns if fields else ""}'
+        yield f"#? location = {quoted(_address(ref))}"
+
+    def _jobs(self) -> Iterator[str]:
+        yield _lines(
+            "# How does each job run? Only `run` needs these settings, `impact` does not.",
+            "#? [[job]]",
+            '#? name = "*"  # one entry for all jobs, or one per job',
+            '#? engine = "local"  # Spark on this machine, or a name from [engines.*]',
+            '#? entrypoint = "package.module:function"',
+            "# An entry with an exact name replaces that of `*`: repeat the settings it needs.",
+        )
+        for ref in self._snapshot.jobs:
+            asked = [*self._own_output(ref), *self._problem(ref)]
+            yield from asked or self._spans(ref)
+        yield from self._parents()
+
+    def _own_output(self, ref: JobRef) -> Iterator[str]:
+        facts = self._resolver.job(ref)
+        for edge in facts.inputs:
+            if edge.undeclared:
+                yield _lines(
+                    f"# {self._name(ref)} reads its own output {self._name(edge.dataset)}: how?",
+                    *(f"#? {line}" for line in self._table("job", ref)),
+                    *(f"#? {line}" for line in self._read(edge.dataset)),
+                    '#? mapping = "offset"  # the previous key; or "window" with before = 6; or'
+                    ' "none"',
+                    "#? by = -1",
+                )
+
+    def _read(self, dataset: DatasetRef) -> list[str]:
+        space = [] if dataset.namespace == self._home else [dataset.namespace]
+        return [
+            "[[job.reads]]",
+            f"dataset = {quoted(escape(dataset.name))}",
+            *(f"namespace = {quoted(one)}" for one in space),
+        ]
+
+    def _problem(self, ref: JobRef) -> Iterator[str]:
+        """Yield a question for a job that is blocked although its datasets are known."""
+        facts = self._resolver.job(ref)
+        touched = [edge.dataset for edge in facts.inputs]
+        touched += [edge.dataset for edge in facts.outputs]
+        known = touched and all(self._resolver.calendar(dataset) for dataset in touched)
+        if facts.problem is None or not known or any(edge.undeclared for edge in facts.inputs):
+            return
+        yield _lines(
+            f"# {self._name(ref)}: {_visible(facts.problem)}.",
+            *(f"#? {line}" for line in self._table("job", ref)),
+            '#? grain = "day"  # the keys of its runs',
+        )
+
+    def _spans(self, ref: JobRef) -> Iterator[str]:
+        """Yield a question for a job whose SQL names a time span; spans are never assumed."""
+        spans = sql_spans(self._snapshot.jobs[ref].query or "")
+        inputs = [edge.dataset for edge in self._resolver.job(ref).inputs]
+        if not spans or not inputs:
+            return
+        texts = ", ".join(quoted(one.text) for one in spans[:_SHOWN])
+        others = f"  # or {self._named(inputs[1:])}" if inputs[1:] else ""
+        table = self._read(inputs[0])
+        yield _lines(
+            f"# The SQL of {self._name(ref)} has {texts}. Does it read earlier keys?",
+            *(f"#? {line}" for line in self._table("job", ref)),
+            f"#? {table[0]}",
+            f"#? {table[1]}{others}",
+            *(f"#? {line}" for line in table[2:]),
+            '#? mapping = "window"',
+            f"#? before = {spans[0].length}  # keys of its input, by its grain",
+        )
+
+    def _parents(self) -> Iterator[str]:
+        children: dict[JobRef, list[JobRef]] = {}
+        for node in self._snapshot.jobs.values():
+            if node.parent is not None and (node.reads or node.writes):
+                children.setdefault(node.parent, []).append(node.ref)
+        for parent, parts in sorted(children.items()):
+            own = self._snapshot.jobs.get(parent)
+            if own is None or not (own.reads or own.writes):
+                yield _lines(
+                    f"# {self._name(parent)} runs {self._named(parts)}.",
+                    "# Does it run as a whole? If not, its parts are planned one by one.",
+                    *(f"#? {line}" for line in self._table("job", parent)),
+                )
+
+
+def _whole(snapshot: LineageSnapshot, families: Sequence[Family]) -> LineageSnapshot:
+    """Return the lineage with one dataset instead of each family."""
+    tables = [
+        DatasetDeclaration(
+            name=one.dataset.name, namespace=one.dataset.namespace, pattern=one.pattern
+        )
+        for one in families
+    ]
+    others = [
+        DatasetDeclaration(name=ref.name, namespace=ref.namespace)
+        for one in families
+        for ref in one.others
+    ]
+    return Folding(Declarations(datasets=(*tables, *others))).fold(snapshot)
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _source(source: Mapping[str, str | Sequence[str]]) -> Iterator[str]:
+    if not source:
+        yield "# Its address contains a password, which is not stored here. Set this variable:"
+        yield "# LINEAGE_BACKFILL_LINEAGE_MARQUEZ."
+    for key, value in source.items():
+        if isinstance(value, str):
+            yield f"{key} = {quoted(value)}"
+        else:
+            yield f"{key} = [{', '.join(quoted(one) for one in value)}]"
+
+
+def _address(ref: DatasetRef) -> str:
+    """Return the location of the dataset if its name contains it, else an example."""
+    if _STORAGE.match(ref.namespace):
+        return f"{ref.namespace.rstrip('/')}/{ref.name.lstrip('/')}"
+    if ref.namespace == "file" or ref.namespace.startswith("file:"):
+        return ref.name
+    return f"data/{ref.name}"

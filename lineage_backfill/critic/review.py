@@ -1,0 +1,432 @@
+"""Compares declarations with the lineage: unmatched, contradictory or missing settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, TypeVar
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.lineage.identity.places import Places, tied_names
+from lineage_backfill.lineage.names import unknown
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.planning.misnamed import Misnamed, misnamed
+from lineage_backfill.planning.unmatched import Unmatched
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+    calendar_in_words,
+)
+from lineage_backfill.project.matching import is_glob, names
+from lineage_backfill.project.resolve.physical_columns import unplaced
+
+Level = Literal["error", "warning", "note"]
+Ref = TypeVar("Ref", DatasetRef, JobRef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A finding about the declarations; `place` is the table, dataset or job.
+
+    An error stops every plan that needs it, a warning is probably a mistake or blocks a job, a note
+    is for information. `kind` is stable.
+    """
+
+    level: Level
+    kind: str
+    place: str
+    text: str
+    hint: str = ""
+
+    @classmethod
+    def of(cls, place: str, error: UsageError) -> Finding:
+        """Return an error as a finding."""
+        text, hint = str(error), error.hint
+        return cls(level="error", kind="contradiction", place=place, text=text, hint=hint)
+
+
+def review(
+    snapshot: LineageSnapshot,
+    declarations: Declarations,
+    *,
+    now: datetime,
+    functions: Mapping[str, KeyFunction] | None = None,
+) -> tuple[Finding, ...]:
+    """Return the findings for declarations and lineage, errors first."""
+    found = _Review(snapshot, declarations, now, functions or {}).findings()
+    order = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: order[one.level]))
+
+
+class _Review:
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        now: datetime,
+        functions: Mapping[str, KeyFunction],
+    ) -> None:
+        self._snapshot = snapshot
+        self._alone = snapshot.source == "project"
+        self._declarations = declarations
+        self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
+        bare = replace(declarations, datasets=(), jobs=())
+        self._undeclared = Resolver(snapshot, bare, now=now)  # the lineage without declarations
+        self._places = Places(declarations)
+        self._jobs = list(self._resolver.edges.jobs)
+        self._misnamed: dict[tuple[str, str, DatasetRef], Misnamed] = {
+            (one.job, one.word, one.dataset): one
+            for one in misnamed(self._resolver.edges, snapshot, declarations)
+        }
+        self._broken: set[DatasetRef | JobRef] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._namespace()
+        yield from self._dataset_tables()
+        yield from self._job_tables()
+        yield from self._contradictions()
+        yield from self._unknown()
+        yield from self._to_run()
+        for text in self._resolver.troubles.values():
+            yield Finding(level="warning", kind="facet", place="lineage", text=text)
+
+    def _name(self, ref: DatasetRef | JobRef) -> str:
+        return ref.name if ref.namespace == self._declarations.namespace else str(ref)
+
+    def _few(self, refs: Sequence[DatasetRef | JobRef]) -> str:
+        return listed(refs, name=self._name)
+
+    # --- names ----------------------------------------------------------------------------------
+
+    def _namespace(self) -> Iterator[Finding]:
+        home = self._declarations.namespace
+        refs: list[DatasetRef | JobRef] = [*self._snapshot.datasets, *self._snapshot.jobs]
+        spaces = sorted({ref.namespace for ref in refs})
+        if home is not None and spaces and home not in spaces:
+            yield Finding(
+                level="warning",
+                kind="unknown-namespace",
+                place="[project]",
+                text=f"the lineage has no namespace {home!r}",
+                hint=f"The lineage has {listed(spaces)}.",
+            )
+
+    def _touched(self) -> set[DatasetRef]:
+        """Return the datasets of the lineage and of declared edges."""
+        return {*self._snapshot.datasets}.union(*map(self._near, self._jobs))
+
+    def _near(self, job: JobRef) -> set[DatasetRef]:
+        """Return what a job reads and writes."""
+        return {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
+
+    def _is_sound(self, job: JobRef) -> bool:
+        """Whether the declarations of a job and its datasets are consistent."""
+        return job not in self._broken and not self._near(job) & self._broken
+
+    def _dataset_tables(self) -> Iterator[Finding]:
+        touched = self._touched()
+        used = {self._resolver.dataset_declaration(ref) for ref in touched}
+        for declared in self._declarations.datasets:
+            if declared not in used:
+                yield self._unused(declared, "dataset", self._snapshot.datasets)
+            elif not is_glob(declared.name):
+                yield from self._facet_differs(declared, touched)
+            yield from self._columns(declared, touched)
+        for ref, node in self._snapshot.datasets.items():
+            if names := list(tied_names(node, self._places)):
+                yield Finding(
+                    level="note",
+                    kind="tied-dataset",
+                    place=f'[[dataset]] "{ref.name}"',
+                    text=f"is {listed(names)} in the lineage, by location",
+                )
+
+    def _unused(
+        self, declared: DatasetDeclaration | JobDeclaration, kind: str, known: Collection[Ref]
+    ) -> Finding:
+        place = f'[[{kind}]] "{declared.name}"'
+        found = self._unmatched_table(declared)
+        if is_glob(declared.name):
+            return Finding(
+                level="error" if found and found.refused else "warning",
+                kind=f"unknown-{kind}",
+                place=place,
+                text=f"this entry applies to no {kind}: none matches, or other entries win",
+                hint=(found and found.hint) or "Correct the pattern, or remove the entry.",
+            )
+        elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
+        hint = unknown(declared.name, known, kind=kind).hint
+        if found is not None and (found.refused or not hint.startswith("Did you mean")):
+            hint = found.hint
+        elif elsewhere:
+            spaces = listed(elsewhere)
+            hint = f"The name exists in the namespace {spaces}: add `namespace` to the table."
+        return Finding(
+            level="error" if found and found.refused else "warning",
+            kind=f"unknown-{kind}",
+            place=place,
+            text=f"the lineage has no {kind} of this name",
+            hint=hint,
+        )
+
+    def _unmatched_table(self, declared: DatasetDeclaration | JobDeclaration) -> Unmatched | None:
+        return next((one for one in self._resolver.unmatched if one.declared is declared), None)
+
+    def _job_tables(self) -> Iterator[Finding]:
+        used: dict[JobDeclaration | None, list[JobRef]] = {}
+        for ref in self._jobs:
+            used.setdefault(self._resolver.job_declaration(ref), []).append(ref)
+        for declared in self._declarations.jobs:
+            jobs = used.get(declared, [])
+            if not jobs:
+                yield self._unused(declared, "job", self._snapshot.jobs)
+            elif not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
+                yield self._declared_job(declared)
+            for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
+                for edge in edges if jobs else ():
+                    yield from self._edge(declared, jobs, word, edge)
+
+    def _declared_job(self, declared: JobDeclaration) -> Finding:
+        found = self._unmatched_table(declared)
+        if found is None or not found.near:
+            hint = unknown(declared.name, self._snapshot.jobs, kind="job").hint
+            level: Level = "note"
+        else:
+            hint, level = found.hint, "error" if found.refused else "warning"
+        return Finding(
+            level=level,
+            kind="declared-job",
+            place=f'[[job]] "{declared.name}"',
+            text="this job is not in the lineage",
+            hint=hint,
+        )
+
+    def _edge(
+        self,
+        declared: JobDeclaration,
+        jobs: Sequence[JobRef],
+        word: str,
+        edge: ReadDeclaration | WriteDeclaration,
+    ) -> Iterator[Finding]:
+        place = f'[[job]] "{declared.name}" [[job.{word}]] "{edge.dataset}"'
+        nodes = [node for ref in jobs if (node := self._snapshot.jobs.get(ref)) is not None]
+        known = {ref for node in nodes for ref in getattr(node, word)}
+        home = self._declarations.namespace
+        if any(names(edge, ref, home) for ref in known):
+            return
+        target = self._resolver.edges.target(edge)
+        meant = self._misnamed.get((declared.name, word, target)) if target else None
+        if meant is not None:
+            yield Finding(
+                level="error",
+                kind="unknown-dataset",
+                place=place,
+                text=f"not in the lineage and not declared: dataset {self._name(meant.dataset)}",
+                hint=meant.hint,
+            )
+        elif target is None or is_glob(declared.name):
+            yield Finding(
+                level="warning",
+                kind="unknown-edge",
+                place=place,
+                text=f"no job of this table {word} such a dataset",
+                hint=f"In the lineage, its jobs use {self._few(sorted(known))}." if known else "",
+            )
+        elif not self._alone and target not in self._snapshot.datasets:
+            yield Finding(
+                level="warning",
+                kind="unknown-dataset",
+                place=place,
+                text=f"dataset {self._name(target)} is not in the lineage; the edge is added",
+                hint=unknown(edge.dataset, self._snapshot.datasets, kind="dataset").hint,
+            )
+        elif nodes:  # all edges of a job that is only in the project file are added
+            former = {ref for node in nodes for ref in getattr(node, f"former_{word}")}
+            yield Finding(
+                level="note",
+                kind="declared-edge",
+                place=place,
+                text="this edge is from older runs only; it is added to the lineage"
+                if target in former
+                else "the lineage does not have this edge; it is added",
+            )
+
+    # --- what contradicts -----------------------------------------------------------------------
+
+    def _facet_differs(
+        self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
+    ) -> Iterator[Finding]:
+        for ref in touched:
+            if self._resolver.dataset_declaration(ref) is not declared:
+                continue
+            if not (declared.calendar or declared.dimensions):
+                continue
+            own, told = self._calendar(ref), self._undeclared.calendar(ref)
+            if own is None or told is None or _alike(own, told):
+                continue
+            said = calendar_in_words(
+                declared.calendar, declared.dimensions, self._declarations.zone
+            )
+            yield Finding(
+                level="warning",
+                kind="contradiction",
+                place=f'[[dataset]] "{declared.name}"',
+                text=f"is declared {said}, and {self._told(ref)}",
+                hint="The declaration wins. Correct it, or the job that sends the lineage.",
+            )
+
+    def _told(self, ref: DatasetRef) -> str:
+        if self._undeclared.dataset(ref).origin == "facet":
+            return "the partitioning facet in the lineage differs"
+        jobs = self._undeclared.edges.writers.get(ref, ())
+        evidence = [one.evidence for job in jobs if (one := self._undeclared.inference(job))]
+        return evidence[0]
+
+    def _columns(
+        self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
+    ) -> Iterator[Finding]:
+        columns = {*declared.columns, *(d.column for d in declared.dimensions if d.column)}
+        lacking: dict[str, list[DatasetRef]] = {}
+        for ref in sorted(touched) if columns else ():
+            node = self._snapshot.datasets.get(ref)
+            if node and node.fields and self._resolver.dataset_declaration(ref) is declared:
+                for column in sorted(columns - set(node.fields)):
+                    lacking.setdefault(column, []).append(ref)
+        for column, refs in lacking.items():
+            fields = self._snapshot.datasets[refs[0]].fields
+            yield Finding(
+                level="warning",
+                kind="unknown-column",
+                place=f'[[dataset]] "{declared.name}"',
+                text=f"no column {column!r} in {self._few(refs)}",
+                hint=did_you_mean(column, fields) or f"Columns: {listed(fields)}.",
+            )
+
+    def _contradictions(self) -> Iterator[Finding]:
+        seen: set[DatasetDeclaration | None] = set()  # a mistake in a glob is reported once
+        for ref in sorted(self._touched()):
+            try:
+                self._resolver.calendar(ref)
+            except UsageError as error:
+                self._broken.add(ref)
+                declared = self._resolver.dataset_declaration(ref)
+                if declared not in seen:
+                    yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
+                seen.add(declared)
+        for job in self._jobs:
+            if not self._is_sound(job):
+                continue
+            try:
+                self._resolver.job(job)
+            except UsageError as error:
+                self._broken.add(job)
+                yield Finding.of(f"job {self._name(job)}", error)
+
+    # --- what is missing ------------------------------------------------------------------------
+
+    def _calendar(self, ref: DatasetRef) -> Calendar | None:
+        try:
+            return self._resolver.calendar(ref)
+        except UsageError:
+            return None  # reported as a contradiction
+
+    def _unknown(self) -> Iterator[Finding]:
+        blocked: dict[DatasetRef, list[JobRef]] = {}
+        for job in self._jobs:
+            if not self._is_sound(job):
+                continue
+            touched = self._near(job)
+            unknown_here = [ref for ref in sorted(touched) if self._calendar(ref) is None]
+            for ref in unknown_here:
+                blocked.setdefault(ref, []).append(job)
+            facts = self._resolver.job(job)
+            if facts.problem and not unknown_here and touched:
+                yield Finding(
+                    level="warning",
+                    kind="blocked",
+                    place=f"job {self._name(job)}",
+                    text=f"blocked: {facts.problem}",
+                    hint=facts.hint,
+                )
+        for ref, jobs in sorted(blocked.items(), key=lambda one: (-len(one[1]), one[0])):
+            written = any(ref in self._resolver.edges.writes(job) for job in jobs)
+            when = "" if written else " if it changes"
+            yield Finding(
+                level="warning",
+                kind="unknown-partitioning",
+                place=f"dataset {self._name(ref)}",
+                text=f"partitioning unknown; this blocks {self._few(jobs)}{when}",
+                hint=self._resolver.dataset(ref).unknown[1],
+            )
+
+    def _to_run(self) -> Iterator[Finding]:
+        """Yield what only `run` needs."""
+        run = [job for job in self._jobs if self._near(job)]
+        declared = {job: self._resolver.job_declaration(job) for job in run}
+        engineless = [job for job, one in declared.items() if not (one and one.engine)]
+        own = self._engines_of_any_job
+        by_spark = {
+            job: one
+            for job, one in declared.items()
+            if one and one.engine and one.engine not in own
+        }
+        aimless = [job for job, one in by_spark.items() if one.entrypoint is None]
+        lacks = self._lacks(by_spark)
+        placeless = [ref for ref, what in lacks.items() if what == "location"]
+        columnless = [ref for ref, what in lacks.items() if what != "location"]
+        for kind, refs, text in (
+            ("no-engine", engineless, "no engine for {}"),
+            ("no-entrypoint", aimless, "no entrypoint for {}"),
+            ("no-location", placeless, "no location or table for {}"),
+            ("no-column", columnless, "no key column for {}"),
+            (
+                "no-mode",
+                sorted(self._modeless(by_spark)),
+                "no write mode for {}, not partitioned",
+            ),
+        ):
+            if refs:
+                yield Finding(
+                    level="note",
+                    kind=kind,
+                    place="to run",
+                    text=text.format(self._few(refs)),
+                    hint="`impact` does not need it; `run` refuses without it.",
+                )
+
+    @property
+    def _engines_of_any_job(self) -> set[str]:
+        return {one.name for one in self._declarations.engines if one.takes_any_job}
+
+    def _lacks(self, jobs: Iterable[JobRef]) -> dict[DatasetRef, str]:
+        """Map datasets of jobs, sorted, to what a run lacks to find or to divide them."""
+        touched: set[DatasetRef] = set().union(*map(self._near, jobs))
+        found = {
+            ref: unplaced(self._resolver.dataset_declaration(ref), self._calendar(ref))
+            for ref in sorted(touched)
+        }
+        return {ref: what for ref, what in found.items() if what}
+
+    def _modeless(self, jobs: Iterable[JobRef]) -> set[DatasetRef]:
+        """Return the outputs of known partitioning for which no write mode is declared."""
+        return {
+            output.dataset
+            for job in jobs
+            if self._is_sound(job)
+            for output in self._resolver.job(job).outputs
+            if output.data.calendar is not None and not output.says_mode
+        }
+
+
+def _alike(one: Calendar, other: Calendar) -> bool:
+    """Whether two calendars have the same keys, apart from start and end."""
+    times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
+    return times[0] is times[1] and one.statics == other.statics

@@ -1,0 +1,1 @@
+"""Runs attempts as tasks of DAG runs in Airflow 3."""

@@ -1,0 +1,1 @@
+"""Runs attempts as commands of the user's own."""

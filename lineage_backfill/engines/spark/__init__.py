@@ -1,0 +1,1 @@
+"""Runs attempts in Spark, on this machine or a cluster."""

@@ -1,0 +1,1 @@
+"""OpenLineage events folded into a snapshot, independent of their order."""

@@ -1,0 +1,532 @@
+"""Folds OpenLineage events into a lineage snapshot, independent of their order.
+
+The edges of a job are those of its last completed run, by event time and with all events of that
+run put together, plus those of later unfinished runs. Runs of one job under one parent run, as the
+actions of a Spark application, are one run. Other datasets of older and failed runs are
+*former*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.lineage.events.event_facets import (
+    Interval,
+    airflow_run,
+    dependencies,
+    interval,
+    is_drop,
+    is_of,
+    is_of_spark,
+    parent_run_id,
+    parse_time,
+    renamed_from,
+    run_backfill,
+    run_keys,
+    spark_job_type,
+    statistics,
+    symlinks,
+    was_triggered,
+)
+from lineage_backfill.lineage.events.folded import (
+    ARGUMENTS,
+    CONF,
+    NOTHING,
+    OF_DATASETS,
+    OF_JOBS,
+    OF_RUNS,
+    SHAPE_ERRORS,
+    Columns,
+    Dataset,
+    Job,
+    Name,
+    Readers,
+    Run,
+    RunIO,
+    canonical,
+    keep,
+    merge,
+)
+from lineage_backfill.lineage.events.nodes import Reading, prepare_run
+from lineage_backfill.lineage.events.subsets import subset_keys
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import JobRef
+
+#: In this namespace Spark's own listener reports runs that report themselves, too.
+LISTENER = "lineage-backfill.listener"
+_FIRST = datetime.min.replace(tzinfo=UTC)
+#: Which event wins if two of one run have the same time.
+_RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
+#: The run facets that are read, except the nominal time, which most runs have.
+RARE_RUN_FACETS = frozenset(
+    {
+        *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
+        *("lineageBackfill_run", "parent", "parentRun", *ARGUMENTS),
+    }
+)
+#: Control characters and lone surrogates: never intended, and harmful in terminals and databases.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildLimits:
+    """Size limits of one event; lineage is untrusted input.
+
+    `name_length` counts characters, `datasets_per_event` inputs and outputs, `columns` the column
+    edges into one output.
+    """
+
+    name_length: int = 4096
+    datasets_per_event: int = 10_000
+    columns: int = 100_000
+
+
+class LineageBuilder:
+    """Folds events, in any order and any number of times each, into one snapshot.
+
+    Memory grows with jobs, datasets and runs, not with events. `prepares`: the caller runs
+    `prepare` while there is nothing to fold.
+    """
+
+    def __init__(self, limits: BuildLimits | None = None, *, prepares: bool = False) -> None:
+        self._limits = limits or BuildLimits()
+        self._prepares = prepares
+        self._jobs: dict[Name, Job] = {}
+        self._datasets: dict[Name, Dataset] = {}
+        self._run_ios: dict[tuple[object, ...], RunIO] = {}
+        self._before: dict[Name, set[Name]] = {}  # jobs that start after others
+        # Not a bound method: that would be a reference cycle.
+        links = partial(_links, self._limits.name_length)
+        self._of_datasets: Readers = {
+            **OF_DATASETS,
+            "symlinks": ("aliases", links),
+            "lifecycleStateChange": ("dropped", is_drop),
+        }
+        #: Runs since they have completed, until they are prepared.
+        self._completed: deque[tuple[Job, str, Run]] = deque()
+        self._without_zone = 0
+        self._unreadable = 0
+        #: The time of the newest event so far.
+        self.newest: datetime | None = None
+
+    def add(self, event: Any) -> None:
+        """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError for others."""
+        try:
+            self._add(event)
+        except SHAPE_ERRORS as error:
+            # Checking every member's type first would cost more than the fold itself.
+            raise LineageError(f"not an OpenLineage event: {_misshapen(event, error)}") from error
+
+    def add_dataset(self, namespace: str, name: str) -> None:
+        """Add a dataset that is known by its name alone."""
+        self._seen(({"namespace": namespace, "name": name},), _FIRST)
+
+    def dataset_names(self) -> set[Name]:
+        """Return (namespace, name) of all datasets so far, including aliases."""
+        return set(self._datasets)
+
+    def is_silent(self, job: JobRef) -> bool:
+        """Return whether no run of the job has completed so far and none named a dataset."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        return not any((run.completed and not run.is_mark) or run.run_io != NOTHING for run in runs)
+
+    def is_open(self, job: JobRef) -> bool:
+        """Return whether events of the last completed run may be missing.
+
+        There is no such run, or its START is unknown and it names only inputs or only outputs.
+        """
+        found = self._jobs[job.namespace, job.name]
+        last = found.last_completed(self._jobs)
+        if not last:
+            return found.declared is None
+        return any(
+            run.started is None and not (run.run_io.reads and run.run_io.writes) for run in last
+        )
+
+    def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
+        """Return (namespace, name) of what the job reads and writes so far."""
+        now = self._jobs[job.namespace, job.name].edges(self._jobs).now
+        return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
+
+    def is_united(self, job: JobRef) -> bool:
+        """Return whether several runs under one parent run count as the last run."""
+        return len(self._jobs[job.namespace, job.name].edges(self._jobs).whole) > 1
+
+    def completed_at(self, job: JobRef) -> datetime | None:
+        """Return when the last completed run of the job ended."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        ends = (run.completed for run in runs if run.completed and not run.is_mark)
+        return max(ends, default=None)
+
+    def is_part(self, job: JobRef) -> bool:
+        """Return whether other runs under the parent run of its last run count with that one."""
+        found = self._jobs[job.namespace, job.name]
+        if found.parent is None:
+            return False
+        completed = [run.parent for run in found.runs.values() if run.completed and run.parent]
+        return found.is_action or not found.runs or len(set(completed)) < len(completed)
+
+    def add_parent(self, job: JobRef, parent: JobRef) -> None:
+        """Add the parent of a job whose runs name none."""
+        found = self._jobs[job.namespace, job.name]
+        if found.parent is None:
+            self._job({"namespace": parent.namespace, "name": parent.name})
+            found.parent = (_FIRST, (parent.namespace, parent.name))
+
+    def last_parent(self, job: JobRef) -> tuple[str | None, bool]:
+        """Return the parent run of the job's newest run, and whether its start is known."""
+        found = self._jobs[job.namespace, job.name]
+        newest = max(found.runs.values(), key=lambda run: run.last, default=None)
+        run_id = newest.parent if newest else None
+        above = self._jobs.get(found.parent[1]) if found.parent else None
+        run = above.runs.get(run_id) if above and run_id else None
+        return run_id, run is not None and run.started is not None
+
+    def last_events(self) -> dict[Name, tuple[datetime, bool]]:
+        """Return the time of each job's newest event, and whether it ended a run."""
+        return {name: self.last_event(name) for name in self._jobs}
+
+    def last_event(self, name: Name) -> tuple[datetime, bool]:
+        """Return the time of a job's newest event, and whether it ended a run."""
+        job = self._jobs[name]
+        times = [(run.last, run.rank > 0) for run in job.runs.values()]
+        times += [(job.declared[0], True)] if job.declared else []
+        return max(times, default=(_FIRST, True))
+
+    def run_ids(self, job: JobRef) -> list[str]:
+        """Return the ids of a job's runs, newest event last."""
+        runs = self._jobs[job.namespace, job.name].runs
+        return sorted(runs, key=lambda run_id: (runs[run_id].last, run_id))
+
+    def drop_job(self, job: JobRef) -> None:
+        """Remove a job and everything from its events."""
+        self._jobs.pop((job.namespace, job.name), None)
+
+    def rename_job(self, old: JobRef, new: JobRef) -> None:
+        """Move everything known of `old` to `new`."""
+        was = self._jobs.pop((old.namespace, old.name))
+        job = self._job({"namespace": new.namespace, "name": new.name})
+        for run in was.runs.values():
+            run.record = None
+        job.runs, was.runs = was.runs | job.runs, {}
+        job.node = None
+        merge(job.facets, was.facets)
+        if was.after:
+            job.after = _newest(job.after, was.after, frozenset.__or__)
+        job.spark |= was.spark
+        if was.parent:
+            job.parent = _newest(job.parent, was.parent, max)
+        if was.declared:
+            job.declared = _newest(job.declared, was.declared, RunIO.__or__)
+
+    def unite_parents(self) -> None:
+        """Give each parent run to the job that its children name.
+
+        Marquez puts the names of parents before that of a job, but not where its children name it.
+        """
+        by_run = {run_id: job for job in self._jobs.values() for run_id in job.runs}
+        told = {
+            (above.name, job.parent[1])
+            for job in self._jobs.values()
+            for run in job.runs.values()
+            if job.parent and (above := by_run.get(run.parent or "")) and above is not job
+        }
+        for stored, named in sorted(told):
+            is_below = stored[0] == named[0] and stored[1].endswith(f".{named[1]}")
+            if is_below and stored in self._jobs:
+                self.rename_job(JobRef(*stored), JobRef(*named))
+
+    def prepare(self, most: int) -> bool:
+        """Prepare up to `most` runs for a snapshot; return whether there are more.
+
+        It only makes `snapshot` faster.
+        """
+        completed = self._completed
+        for _ in range(min(most, len(completed))):
+            prepare_run(*completed.popleft())
+        return bool(completed)
+
+    def snapshot(
+        self,
+        *,
+        source: str = "memory",
+        taken_at: datetime | None = None,
+        warnings: Iterable[str] = (),
+    ) -> LineageSnapshot:
+        """Return the lineage from all events so far; `taken_at` is aware and in UTC."""
+        said = list(warnings)
+        if self._without_zone:
+            said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
+        if self._unreadable:
+            said.append(
+                f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
+            )
+        jobs_by_name = dict(sorted(self._jobs.items()))
+        reading = Reading(jobs_by_name, self._datasets, self._before, self._limits.columns, said)
+        aliases = reading.aliases()
+        jobs, columns = reading.job_nodes(aliases)
+        datasets = reading.dataset_nodes(aliases)
+        return LineageSnapshot(
+            jobs={node.ref: node for node in jobs},
+            datasets={node.ref: node for node in datasets},
+            column_edges=columns,
+            history=tuple(reading.history()),
+            source=source,
+            taken_at=taken_at,
+            warnings=tuple(said),
+        )
+
+    # Folding
+
+    def _add(self, event: Any) -> None:
+        when = self._time(event["eventTime"])
+        if self.newest is None or when > self.newest:
+            self.newest = when
+        job_item = event.get("job")
+        if job_item is None:
+            self._add_dataset(event["dataset"], when)
+            return
+        if job_item["namespace"] == LISTENER:
+            return
+        job = self._job(job_item)
+        job.node = None
+        if facets := job_item.get("facets"):
+            keep(job.facets, facets, OF_JOBS, when)
+            kind = spark_job_type(facets.get("jobType"))
+            if kind and kind not in job.spark:
+                job.spark |= {kind}
+        inputs, outputs = event.get("inputs"), event.get("outputs")
+        run_io = self._run_io(inputs, outputs, when) if inputs or outputs else NOTHING
+        run_item = event.get("run")
+        if run_item is not None:
+            run = self._fold_run(job, run_item, event.get("eventType"), when, run_io)
+            for item in outputs or ():
+                if facets := item.get("outputFacets"):
+                    self._fold_written(run, item, facets, event.get("eventType"), when)
+        elif run_io is not NOTHING:
+            job.declared = _newest(job.declared, (when, run_io), RunIO.__or__)
+
+    def _add_dataset(self, item: Any, when: datetime) -> None:
+        (dataset,) = self._seen((item,), when)
+        if told := (item.get("facets") or {}).get("columnLineage"):
+            columns = self._columns(dataset, told)
+            dataset.told = _newest(dataset.told, (when, columns), _greater)
+
+    def _fold_run(self, job: Job, item: Any, kind: Any, when: datetime, run_io: RunIO) -> Run:
+        run_id = item["runId"]
+        run = job.runs.get(run_id)
+        if run is None:
+            if type(run_id) is not str or len(run_id) > self._limits.name_length:
+                raise ValueError(f"runId is not a short string: {run_id!r:.80}")
+            run = job.runs[run_id] = Run(when)
+        run.record = None
+        rank = _RANK.get(kind, 0)
+        if when > run.last or (when == run.last and rank > run.rank):
+            run.last, run.rank = when, rank
+        if kind == "START":
+            if run.started is None or when < run.started:
+                run.started = when
+        elif rank == 3 and (run.completed is None or when > run.completed):
+            if self._prepares and run.completed is None:
+                self._completed.append((job, run_id, run))
+            run.completed = when
+        if run_io is not run.run_io and run_io is not NOTHING:
+            run.run_io = run_io if run.run_io is NOTHING else self._shared(run.run_io | run_io)
+        if facets := item.get("facets"):
+            self._fold_run_facets(job, run, facets, when)
+        return run
+
+    def _fold_written(self, run: Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
+        """Record which partitions of an output were written, and how much."""
+        if subset := facets.get("subset"):
+            try:
+                run.wrote |= subset_keys(subset)
+            except SHAPE_ERRORS:
+                self._unreadable += 1
+        told = facets.get("outputStatistics")
+        if told and kind == "COMPLETE":
+            dataset = self._datasets[output["namespace"], output["name"]]
+            numbers = statistics(told)
+            if dataset.written is None or (when, numbers) > dataset.written:
+                dataset.written = (when, numbers)
+                dataset.node = None
+
+    def _fold_run_facets(self, job: Job, run: Run, facets: Any, when: datetime) -> None:
+        told = facets.get("nominalTime")
+        nominal = interval(told) if told else None
+        key = None
+        for name in facets:
+            if name in RARE_RUN_FACETS and facets[name]:  # Marquez sends null for absent values
+                of_airflow, key = self._fold_rare_facets(job, run, facets, when)
+                nominal = nominal or of_airflow
+                break
+        # The greater one if two events of a run differ: independent of order.
+        if nominal and (run.nominal is None or nominal > run.nominal):
+            run.nominal = nominal
+        if key and (run.partition_key is None or key > run.partition_key):
+            run.partition_key = key
+
+    def _fold_rare_facets(
+        self, job: Job, run: Run, facets: Any, when: datetime
+    ) -> tuple[Interval | None, str | None]:
+        """Fold in rare run facets; return the interval and the keys in them."""
+        nominal = None
+        kept = {name: facets.get(name) for name in ARGUMENTS}
+        airflow = facets.get("airflow") or facets.get("airflowDagRun")
+        if airflow:
+            nominal, key, manual = airflow_run(airflow)
+            run.manual |= manual
+            kept[CONF] = airflow
+            if airflow is facets.get("airflow"):
+                failure = facets.get("errorMessage")
+                kept["airflow"] = {**airflow, "errorMessage": failure} if failure else airflow
+        else:
+            run.marked |= is_of("airflow", facets)  # its tries tell of themselves
+            if arguments := facets.get("airflow_runArgs"):
+                run.manual |= was_triggered(arguments)
+            ours = facets.get("lineageBackfill_run")
+            key, backfill = (run_keys(ours), run_backfill(ours)) if ours else (None, None)
+            if backfill and (run.backfill is None or backfill > run.backfill):
+                run.backfill = backfill
+        keep(job.facets, kept, OF_RUNS, when)
+        if told := facets.get("jobDependencies"):
+            self._fold_dependencies(job, told, when)
+        if parent := facets.get("parent") or facets.get("parentRun"):
+            name = self._job(parent["job"]).name
+            if not job.spark and is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
+                job.spark = frozenset("?")
+            _fold_parent(job, run, name, parent_run_id(parent), when)
+        return nominal, key
+
+    def _fold_dependencies(self, job: Job, facet: Any, when: datetime) -> None:
+        try:
+            upstream, downstream = dependencies(facet)
+            for name in (*upstream, *downstream):
+                _check(self._limits.name_length, name, "job")
+        except SHAPE_ERRORS:
+            self._unreadable += 1
+            return
+        job.after = _newest(job.after, (when, frozenset(upstream)), frozenset.__or__)
+        for name in downstream:
+            self._before.setdefault(name, set()).add(job.name)
+
+    def _run_io(self, inputs: Any, outputs: Any, when: datetime) -> RunIO:
+        reads = self._seen(inputs, when) if inputs else []
+        writes = self._seen(outputs, when) if outputs else []
+        if len(reads) + len(writes) > self._limits.datasets_per_event:
+            raise LineageError(
+                f"one event names {len(reads) + len(writes)} datasets,"
+                f" more than {self._limits.datasets_per_event}",
+                hint="Declare a `pattern` at the producer, or leave the event out.",
+            )
+        columns = []
+        for dataset, item in zip(writes, outputs or (), strict=True):
+            facets = item.get("facets")
+            if facets and (told := facets.get("columnLineage")):
+                columns.append(self._columns(dataset, told))
+        key = (*reads, None, *writes, None, *columns)
+        known = self._run_ios.get(key)
+        if known is None:
+            known = self._shared(RunIO(frozenset(reads), frozenset(writes), frozenset(columns)))
+            self._run_ios[key] = known
+        return known
+
+    def _shared(self, run_io: RunIO) -> RunIO:
+        return self._run_ios.setdefault((run_io,), run_io)
+
+    def _columns(self, output: Dataset, facet: Any) -> Columns:
+        wanted = {"fields": facet.get("fields"), "dataset": facet.get("dataset")}
+        last = output.last_columns
+        if last is None or last.facet != wanted:
+            last = output.columns.setdefault(canonical(wanted), Columns(output, wanted))
+            output.last_columns = last
+        return last
+
+    def _seen(self, items: Any, when: datetime) -> list[Dataset]:
+        """Return the datasets of inputs or outputs; their facets are recorded."""
+        datasets, found = self._datasets, []
+        for item in items:
+            name = (item["namespace"], item["name"])
+            dataset = datasets.get(name)
+            if dataset is None:
+                _check(self._limits.name_length, name, "dataset")
+                dataset = datasets[name] = Dataset(name)
+            facets = item.get("facets")
+            if facets and keep(dataset.facets, facets, self._of_datasets, when):
+                dataset.node = None
+            if facets and (before := renamed_from(facets.get("lifecycleStateChange"))):
+                _check(self._limits.name_length, before, "dataset")
+                dataset.former[before] = max(dataset.former.get(before, when), when)
+            found.append(dataset)
+        return found
+
+    def _job(self, item: Any) -> Job:
+        name = (item["namespace"], item["name"])
+        job = self._jobs.get(name)
+        if job is None:
+            _check(self._limits.name_length, name, "job")
+            job = self._jobs[name] = Job(name)
+        return job
+
+    def _time(self, text: Any) -> datetime:
+        when = parse_time(text)
+        if when.tzinfo is None:
+            self._without_zone += 1
+            return when.replace(tzinfo=UTC)
+        return when
+
+
+def _fold_parent(job: Job, run: Run, name: Name, parent_run: str | None, when: datetime) -> None:
+    if name != job.name:
+        job.parent = _newest(job.parent, (when, name), max)
+    if parent_run != run.parent and (run.parent or "") < (parent_run or ""):
+        run.parent = parent_run
+
+
+def _newest(
+    old: tuple[datetime, T] | None, new: tuple[datetime, T], join: Any
+) -> tuple[datetime, T]:
+    if old is None or new[0] > old[0]:
+        return new
+    return (old[0], join(old[1], new[1])) if new[0] == old[0] else old
+
+
+def _greater(one: Columns, other: Columns) -> Columns:
+    return max(one, other, key=lambda columns: canonical(columns.facet))
+
+
+def _misshapen(event: Any, error: Exception) -> str:
+    """Return what is wrong with the shape of an event."""
+    if not isinstance(event, dict):
+        return "it is not a JSON object"
+    if isinstance(error, KeyError):
+        return f"`{error.args[0]}` is missing"
+    return f"a value has an unknown form: {error}"
+
+
+def _links(longest: int, facet: Any) -> tuple[Name, ...]:
+    names = tuple(symlinks(facet))
+    for name in names:
+        _check(longest, name, "dataset")
+    return names
+
+
+def _check(longest: int, name: tuple[Any, Any], what: str) -> None:
+    for part in name:
+        if type(part) is not str or not part.strip():
+            raise ValueError(f"a {what} without a name, in namespace {name[0]!r:.80}")
+        if len(part) > longest:
+            raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
+        if not part.isprintable() and _UNPRINTABLE.search(part):
+            raise ValueError(
+                f"a {what} name with control characters, in namespace {name[0]!r:.80}: {part!r}"
+            )

@@ -1,0 +1,432 @@
+"""Turns folded events into nodes, column edges and runs of a snapshot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from msgspec import convert
+
+from lineage_backfill.lineage.columns import Part, untold
+from lineage_backfill.lineage.events.event_facets import column_inputs, parse_time
+from lineage_backfill.lineage.events.folded import (
+    OF_DATASETS,
+    OF_JOBS,
+    OF_RUNS,
+    SHAPE_ERRORS,
+    UNREADABLE,
+    Columns,
+    Dataset,
+    Edges,
+    Job,
+    LatestFacets,
+    Name,
+    Readers,
+    Run,
+    RunIO,
+    merge,
+)
+from lineage_backfill.lineage.events.subsets import MOST
+from lineage_backfill.lineage.snapshot import (
+    AirflowTask,
+    ColumnEdge,
+    DatasetNode,
+    JobNode,
+    ObservedRun,
+    Written,
+)
+from lineage_backfill.model import DatasetRef, JobRef
+
+_OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
+_STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
+
+
+def prepare_run(job: Job, run_id: str, run: Run) -> None:
+    """Prepare the snapshot's records of a completed run and of nodes known only from it.
+
+    They are valid until new facts arrive; everything else is left to the snapshot.
+    """
+    if job.runs.get(run_id) is not run:
+        return  # it belongs to another job now
+    if run.record is None:
+        run.record = run_record(job, run_id, run)
+    if job.node is not None or len(job.runs) > 1 or job.declared:
+        return
+    run_io = run.run_io
+    if not run_io.columns:
+        said: list[str] = []
+        parent = job.parent and job.parent[1]
+        node = _job_node(job, Edges(run_io, run_io), {}, parent, (), said)
+        job.node = None if said else node
+    for dataset in (*run_io.reads, *run_io.writes):
+        if dataset.node is None and "symlinks" not in dataset.facets:
+            said = []
+            made = _dataset_node(dataset.ref, (dataset,), (), False, said)
+            dataset.node = None if said else made
+
+
+def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
+    """Return the snapshot's record of a run."""
+    # The interval of a manual run is the time at which it was started.
+    start, end = ("", "") if run.manual or not run.nominal else run.nominal
+    return ObservedRun(
+        job=job.ref,
+        run_id=run_id,
+        state="COMPLETE" if run.completed else _STATES[run.rank],
+        started_at=run.started,
+        ended_at=run.completed or (run.last if run.rank else None),
+        nominal_start=_utc(start),
+        nominal_end=_utc(end),
+        partition_key=run.partition_key,
+        written=_listed(run.wrote),
+        backfill=run.backfill,
+    )
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads the folded state; `said` collects warnings.
+
+    `jobs` are sorted; `before` are those that start before others; `most_columns`
+    bounds the column edges into one output.
+    """
+
+    jobs: Mapping[Name, Job]
+    datasets: Mapping[Name, Dataset]
+    before: Mapping[Name, Collection[Name]]
+    most_columns: int
+    said: list[str]
+
+    def aliases(self) -> dict[Name, DatasetRef]:
+        """Map each linked name to the main name of its dataset.
+
+        The main name is that of the last rename, or else the least that a producer uses itself.
+        """
+        group: dict[Name, set[Name]] = {}
+        former = self._former()
+        linked = {n for n, one in self.datasets.items() if "symlinks" in one.facets or n in former}
+        for name in sorted(linked):
+            dataset = self.datasets[name]
+            links = _says(dataset.facets, "symlinks", dataset.ref, self.said) or ()
+            for alias in (*links, *former.get(name, ())):
+                one = group.setdefault(name, {name})
+                other = group.setdefault(alias, {alias})
+                if one is not other:
+                    if len(one) < len(other):
+                        one, other = other, one
+                    one |= other
+                    group.update(dict.fromkeys(other, one))
+        refs: dict[Name, DatasetRef] = {}
+        for name, members in group.items():
+            if name not in refs:
+                got = [(max(former[one].values()), one) for one in members if one in former]
+                ref = DatasetRef(*(max(got)[1] if got else min(members & linked or members)))
+                refs.update(dict.fromkeys(members, ref))
+        return refs
+
+    def _former(self) -> dict[Name, dict[Name, datetime]]:
+        """Map each new name of a dataset to its earlier names, with the time of the rename.
+
+        A name that several datasets had in turn, as of a staging table, belongs to the last one.
+        """
+        given: dict[Name, list[tuple[datetime, Name]]] = {}
+        for name, dataset in self.datasets.items():
+            for before, when in dataset.former.items():
+                given.setdefault(before, []).append((when, name))
+        found: dict[Name, dict[Name, datetime]] = {}
+        for before, names in sorted(given.items()):
+            when, name = max(names)
+            found.setdefault(name, {})[before] = when
+            if len(names) > 1:
+                self.said.append(
+                    f"{DatasetRef(*before)} was renamed to {len(names)} datasets in turn: what "
+                    f"reads or writes it counts as of the last one, {DatasetRef(*name)}"
+                )
+        return found
+
+    def job_nodes(
+        self, aliases: Mapping[Name, DatasetRef]
+    ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
+        """Return the jobs, sorted, and where the columns that they write come from."""
+        nodes, columns, after = [], list[ColumnEdge](), self._after()
+        renamed = self._renamed(aliases)
+        edges: dict[Name, Edges] = {}
+        if any(dataset.told for dataset in self.datasets.values()):
+            edges = {name: job.edges(self.jobs) for name, job in self.jobs.items()}
+        writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
+        parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
+        sound = _acyclic(parents)
+        changed = {*after, *(parents.keys() - sound.keys())}
+        for name, job in self.jobs.items():
+            if (node := job.node) and not writers and name not in changed:
+                (run,) = job.runs.values()
+                if not renamed or run.run_io.avoids(renamed):
+                    nodes.append(node)
+                    continue
+            found = edges.get(name) or job.edges(self.jobs)
+            if found.is_cleared:
+                self.said.append(
+                    f"the last completed run of {job.ref} named no datasets; older runs did"
+                )
+            parent = sound.get(name)
+            nodes.append(_job_node(job, found, aliases, parent, after.get(name, ()), self.said))
+            if lineages := _lineages(found.now, writers):
+                columns += self._column_edges(job.ref, lineages, found.whole, aliases)
+        return nodes, tuple(columns)
+
+    def _renamed(self, aliases: Mapping[Name, DatasetRef]) -> set[Dataset]:
+        return {
+            self.datasets[name]
+            for name, ref in aliases.items()
+            if name in self.datasets and ref != self.datasets[name].ref
+        }
+
+    def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
+        """Return the datasets, sorted, each once under its main name."""
+        dropped, said = self._dropped(), list[str]()
+        nodes = [
+            dataset.node
+            if dataset.node and dataset not in dropped
+            else _dataset_node(dataset.ref, (dataset,), (), dataset in dropped, said)
+            for name, dataset in self.datasets.items()
+            if name not in aliases
+        ]
+        members: dict[DatasetRef, list[Name]] = {}
+        for name, ref in aliases.items():
+            members.setdefault(ref, []).append(name)
+        for ref, names in members.items():
+            known = [self.datasets[name] for name in names if name in self.datasets]
+            others = tuple(sorted({DatasetRef(*name) for name in names} - {ref}))
+            is_dropped = not dropped.isdisjoint(known)
+            nodes.append(_dataset_node(ref, known, others, is_dropped, said))
+        self.said += sorted(said)
+        nodes.sort(key=lambda node: node.ref)
+        return nodes
+
+    def history(self) -> Iterator[ObservedRun]:
+        """Yield the runs, by job, newest event last."""
+        for job in self.jobs.values():
+            runs = list(job.runs.items())
+            if len(runs) > 1:
+                runs.sort(key=lambda one: (one[1].last, one[0]))
+            for run_id, run in runs:
+                if not run.is_mark:
+                    yield run.record or run_record(job, run_id, run)
+
+    def _after(self) -> dict[Name, tuple[JobRef, ...]]:
+        """Return the jobs that each job starts after, as reported by either."""
+        after = {name: set(job.after[1]) for name, job in self.jobs.items() if job.after}
+        for name, others in self.before.items():
+            after.setdefault(name, set()).update(others)
+        return {
+            name: tuple(JobRef(*other) for other in sorted(others))
+            for name, others in after.items()
+        }
+
+    def _dropped(self) -> set[Dataset]:
+        """Return the datasets that were dropped, and that no later run names."""
+        gone = {
+            dataset: told[0]
+            for dataset in self.datasets.values()
+            if (told := dataset.facets.get("lifecycleStateChange")) and told[1] is True
+        }
+        for run in (run for job in self.jobs.values() for run in job.runs.values()) if gone else ():
+            for dataset in [one for one, when in gone.items() if run.last > when]:
+                if dataset in run.run_io.reads or dataset in run.run_io.writes:
+                    del gone[dataset]
+        return set(gone)
+
+    def _column_edges(
+        self,
+        job: JobRef,
+        lineages: Iterable[Columns],
+        runs: Collection[RunIO],
+        aliases: Mapping[Name, DatasetRef],
+    ) -> list[ColumnEdge]:
+        """Return the column edges of a job whose last completed `runs` they are."""
+        direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
+        unusable: list[str] = []
+        sources: dict[Columns, set[DatasetRef]] = {}
+        for lineage in lineages:
+            output = aliases.get(lineage.output.name, lineage.output.ref)
+            try:
+                inputs = list(islice(column_inputs(lineage.facet), self.most_columns + 1))
+            except SHAPE_ERRORS:
+                inputs = []
+            if not 0 < len(inputs) <= self.most_columns:
+                # Without column lineage its readers stay in every plan: the safe side.
+                unusable.append(f"{job}: its column lineage of {output} cannot be used; left out")
+                continue
+            for column, name, field, is_direct in inputs:
+                source = aliases.get(name) or DatasetRef(*name)
+                key = (source, field, output, column)
+                direct[key] = direct.get(key, False) or is_direct
+                sources.setdefault(lineage, set()).add(source)
+        self.said += sorted(unusable)
+        parts = (_part(run, sources, aliases) for run in runs if len(runs) > 1)
+        blind = untold(parts)
+        return [
+            ColumnEdge(
+                job=job,
+                input=source,
+                input_column=field,
+                output=output,
+                output_column=column,
+                direct=is_direct,
+            )
+            for (source, field, output, column), is_direct in sorted(direct.items())
+            if source not in blind
+        ]
+
+
+def _part(
+    run: RunIO, sources: Mapping[Columns, set[DatasetRef]], aliases: Mapping[Name, DatasetRef]
+) -> Part:
+    """Return what a run reads and writes, and the column sources of each output."""
+    writes = _refs(run.writes, aliases)
+    told: dict[DatasetRef, set[DatasetRef]] = {}
+    for lineage, found in sources.items():
+        # Column lineage sent with a dataset event applies to every run that writes the dataset.
+        one = lineage.output
+        is_own = one.told is not None and one.told[1] is lineage and one in run.writes
+        if is_own or lineage in run.columns:
+            told.setdefault(aliases.get(one.name, one.ref), set()).update(found)
+    return Part(frozenset(_refs(run.reads, aliases)), frozenset(writes), told)
+
+
+def _job_node(
+    job: Job,
+    edges: Edges,
+    aliases: Mapping[Name, DatasetRef],
+    parent: Name | None,
+    after: tuple[JobRef, ...],
+    said: list[str],
+) -> JobNode:
+    now, ever = edges.now, edges.ever
+    reads, writes = _refs(now.reads, aliases), _refs(now.writes, aliases)
+    former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
+    if ever is not now:
+        former = _refs(ever.reads, aliases, reads), _refs(ever.writes, aliases, writes)
+    told = _told(job.facets, _OF_JOBS, job.ref, said)
+    if "airflow" in told:
+        told["airflow"] = convert(told["airflow"], AirflowTask)
+    return JobNode(
+        ref=job.ref,
+        reads=reads,
+        writes=writes,
+        former_reads=former[0],
+        former_writes=former[1],
+        parent=parent and JobRef(*parent),
+        after=after,
+        is_action=job.is_action,
+        **told,
+    )
+
+
+def _dataset_node(
+    ref: DatasetRef,
+    known: Collection[Dataset],
+    aliases: tuple[DatasetRef, ...],
+    dropped: bool,
+    said: list[str],
+) -> DatasetNode:
+    kept: LatestFacets = {}
+    if len(known) == 1:
+        (only,) = known
+        kept = only.facets
+    else:
+        for dataset in known:
+            merge(kept, dataset.facets)
+    return DatasetNode(
+        ref=ref,
+        aliases=aliases,
+        written=_written(known),
+        dropped=dropped,
+        **_told(kept, OF_DATASETS, ref, said),
+    )
+
+
+def _written(datasets: Iterable[Dataset]) -> Written | None:
+    """Return the last write to a dataset, under any of its names."""
+    known = [one.written for one in datasets if one.written]
+    if not known:
+        return None
+    told = max(known)
+    rows, size, files = (None if number < 0 else number for number in told[1])
+    return Written(at=told[0], rows=rows, size=size, files=files)
+
+
+def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:
+    """Return the members from facets; tables of several facets become one."""
+    found: dict[str, Any] = {}
+    for name, (member, _) in readers.items() if kept else ():
+        if (told := _says(kept, name, owner, said)) is not None:
+            found[member] = {**found[member], **told} if member in found else told
+    return found
+
+
+def _says(kept: LatestFacets, name: str, owner: object, said: list[str]) -> Any:
+    """Return the value of a facet, None if empty; unreadable facets are reported."""
+    if name not in kept:
+        return None
+    _, told = kept[name]
+    if told is UNREADABLE:
+        said.append(f"{owner}: its facet `{name}` cannot be read; left out")
+        return None
+    return told
+
+
+def _refs(
+    datasets: frozenset[Dataset],
+    aliases: Mapping[Name, DatasetRef],
+    besides: Collection[DatasetRef] = (),
+) -> tuple[DatasetRef, ...]:
+    if not aliases and not besides:
+        if len(datasets) == 1:
+            (only,) = datasets
+            return (only.ref,)
+        return tuple(sorted([dataset.ref for dataset in datasets]))
+    refs = {aliases.get(dataset.name, dataset.ref) for dataset in datasets}
+    return tuple(sorted(refs.difference(besides)))
+
+
+def _lineages(now: RunIO, writers: Mapping[Dataset, int]) -> frozenset[Columns]:
+    """Return the column lineage of a job: its own, and that sent with datasets it alone writes."""
+    if not writers:
+        return now.columns
+    own = {lineage.output for lineage in now.columns}
+    told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
+    return now.columns | {how for one, how in told if writers[one] == 1}
+
+
+def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:
+    """Leave out the parents of jobs that are their own ancestors."""
+    sound: dict[Name, Name] = {}
+    for job, parent in parents.items():
+        seen = {job}
+        ancestor: Name | None = parent
+        while ancestor is not None and ancestor not in seen:
+            seen.add(ancestor)
+            ancestor = parents.get(ancestor)
+        if ancestor != job:
+            sound[job] = parent
+    return sound
+
+
+def _listed(keys: frozenset[str]) -> str | None:
+    return ",".join(sorted(keys)) if 0 < len(keys) <= MOST else None
+
+
+@lru_cache(maxsize=10_000)
+def _utc(text: str) -> datetime | None:
+    """Return the instant; None if the producer sent no valid time."""
+    try:
+        when = parse_time(text)
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Names that mean one dataset or one job."""

@@ -1,0 +1,1 @@
+"""Calendars that timetables and recorded runs show."""

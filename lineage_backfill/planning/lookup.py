@@ -1,0 +1,170 @@
+"""Resolves jobs and datasets from lineage and declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from lineage_backfill.lineage.inference import infer
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.memo import KeyMemo
+from lineage_backfill.planning.edges import Edges
+from lineage_backfill.planning.runtime import RuntimeKeys
+from lineage_backfill.planning.unmatched import Unmatched, unmatched, unused_edges
+from lineage_backfill.plans.request import Request
+from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
+from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.resolve.resolver import DeclarationResolver, JobFacts
+
+#: For each job, and at least, before results of mappings are found again by the next plan: so few
+#: that a planner which serves many requests holds less than twice what it does after ten.
+_MOST_RESULTS: Final = (4, 64)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Lazy(dict[K, V]):
+    """A mapping that computes values on first lookup."""
+
+    def __init__(self, find: Callable[[K], V]) -> None:
+        self._find = find
+
+    def __missing__(self, key: K) -> V:
+        found = self[key] = self._find(key)
+        return found
+
+
+class Resolver(DeclarationResolver):
+    """Resolves lineage and declarations lazily, each dataset and job once, at one time.
+
+    It can serve several plans, except with runtime keys: those of `request` count, and those that
+    tables hold (`seen`), by dimension.
+    """
+
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        *,
+        now: datetime,
+        request: Request | None = None,
+        functions: Mapping[str, KeyFunction] | None = None,
+        seen: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        asked = request or Request()
+        names = DeclaredNames(declarations)
+        self.snapshot = snapshot
+        self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
+        self._told = _SentLineage(snapshot, self.edges)
+
+        def bare() -> DeclarationResolver:
+            return DeclarationResolver(
+                declarations, names, self._told, now=now, runtime_keys=lambda _: ()
+            )
+
+        super().__init__(
+            declarations,
+            names,
+            self._told,
+            now=now,
+            runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked, seen or {}),
+            functions=functions,
+        )
+        self._memo = KeyMemo()
+        #: The other jobs that read an output of a job, except as a reference.
+        self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
+
+    @cached_property
+    def unmatched(self) -> Sequence[Unmatched]:
+        """The tables of the project file that match no name."""
+        return tuple(unmatched(self.edges, self.snapshot, self.declarations))
+
+    @cached_property
+    def unused_edges(self) -> Sequence[str]:
+        """What is wrong with edges of patterns of jobs: none of their jobs has them."""
+        return tuple(unused_edges(self.edges, self.declarations, self.job_declaration))
+
+    def memo(self) -> KeyMemo:
+        """Return results of mappings, with those of earlier plans unless they are too many."""
+        for_each, at_least = _MOST_RESULTS
+        if len(self._memo) > max(for_each * self.known_jobs, at_least):
+            self._memo = KeyMemo()
+        return self._memo
+
+    def inference(self, job: JobRef) -> infer.Inference | None:
+        """Return the run calendar inferred from the history of a job."""
+        return self._told.inference(job)
+
+    def evidence(self, facts: JobFacts) -> str | None:
+        """Return the evidence of an inferred run calendar; None if it was not inferred."""
+        if not self.snapshot.history:
+            return None
+        jobs = [facts.ref] if facts.origin == "inferred" else []
+        for edge in facts.outputs:
+            if edge.data.origin == "inferred":
+                jobs += [facts.ref, *self.edges.writers.get(edge.dataset, ())]
+        found = (self.inference(job) for job in jobs)
+        return next((inference.evidence for inference in found if inference is not None), None)
+
+    def _find_followers(self, facts: JobFacts) -> tuple[JobFacts, ...]:
+        readers = self.edges.readers
+        unique = {
+            self.job(reader): None
+            for output in facts.outputs
+            for reader in readers.get(output.data.ref, ())
+        }
+        unique.pop(facts, None)
+        found = tuple(unique)
+        if any(reader.references for reader in found):
+            made = {output.data.ref for output in facts.outputs}
+            found = tuple(
+                reader
+                for reader in found
+                if not reader.references or any(edge.data.ref in made for edge in reader.live)
+            )
+        return found
+
+
+class _SentLineage:
+    """A snapshot as a resolver sees it; see `project.resolver.Lineage`."""
+
+    def __init__(self, snapshot: LineageSnapshot, edges: Edges) -> None:
+        self._snapshot = snapshot
+        self._edges = edges
+        self._inferred: Mapping[JobRef, infer.Inference] | None = None
+        self.declared_reads = edges.declared_reads
+        self.declared_writes = edges.declared_writes
+        self.reads = edges.reads
+        self.writes = edges.writes
+
+    def place(self, job: JobRef) -> int:
+        return self._edges.jobs.get(job, len(self._edges.jobs))
+
+    def dataset_facet(self, dataset: DatasetRef) -> Mapping[str, Any] | None:
+        node = self._snapshot.datasets.get(dataset)
+        return None if node is None else node.partitioning
+
+    def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
+        node = self._snapshot.jobs.get(job)
+        return None if node is None else node.partitioning
+
+    def inference(self, job: JobRef) -> infer.Inference | None:
+        if self._inferred is None:
+            self._inferred = infer.infer_all(self._snapshot.history, self._snapshot.jobs.values())
+        return self._inferred.get(job)
+
+    def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        found = self.inference(job)
+        return None if found is None else found.calendar
+
+    def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
+        """Return the partitioning on which the writers of a dataset agree."""
+        if not self._snapshot.history:
+            return None
+        writers = self._edges.writers.get(dataset, ())
+        found = {calendar for job in writers if (calendar := self.infer_job(job)) is not None}
+        return found.pop() if len(found) == 1 else None

@@ -1,0 +1,1 @@
+"""The request and the plan, as values and as documents."""

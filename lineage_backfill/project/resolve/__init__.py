@@ -1,0 +1,1 @@
+"""Resolves declarations: calendars, mappings, write policies."""

@@ -1,0 +1,897 @@
+"""Resolves datasets, jobs and edges: calendars, mappings, write policies.
+
+The first of these wins: the project file (an exact name, then the first glob), the facet sent with
+the lineage, inference from run history; what none of them knows is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+
+from lineage_backfill.errors import DeclarationError, UsageError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions import mapping as mappings
+from lineage_backfill.partitions.calendar import Calendar, TimeAxis
+from lineage_backfill.partitions.coverage import covers
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
+from lineage_backfill.project import facets
+from lineage_backfill.project.declarations import (
+    BatchPolicy,
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+    JobDeclaration,
+    OnMissing,
+    ReadDeclaration,
+    WriteDeclaration,
+    WritePolicy,
+)
+from lineage_backfill.project.matching import DeclaredNames, Matcher, heading, refuse_twice
+from lineage_backfill.project.resolve.calendars import Calendars
+from lineage_backfill.project.resolve.mapping_specs import declares_self, mapping_spec
+from lineage_backfill.project.resolve.physical_columns import (
+    not_told_apart,
+    physical_columns,
+    unplaced,
+)
+
+Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
+E = TypeVar("E", ReadDeclaration, WriteDeclaration)
+_NOTHING_SENT: Final = facets.JobFacet()
+_DEFAULT_POLICY: Final = WritePolicy()
+_WINS: Final = "Declare the job's reads in the project file, which wins."
+
+
+# Facts are compared by identity: each exists once, and they are keys of the planner's tables. Their
+# members are final for the type checker only: objects that refuse to be changed take several times
+# as long to make, and a plan makes tens of thousands.
+
+
+@dataclass(slots=True, eq=False)
+class DatasetFacts:
+    """The facts of one dataset for the planner; `calendar` None if unknown."""
+
+    ref: Final[DatasetRef]
+    calendar: Final[Calendar | None]
+    origin: Final[Origin | None]
+    declaration: Final[DatasetDeclaration | None]
+    number: Final[int]  # within one resolver, from 0
+    home: Final[str | None]  # the namespace of bare names in the project file
+
+    @property
+    def unknown(self) -> tuple[str, str]:
+        """The sentence that its partitioning is unknown, and what to do."""
+        return (
+            f"the partitioning of {self.ref} is unknown",
+            f"Declare it {heading(self.ref, self.home)} and its grain.",
+        )
+
+    def refuse_unplaced(self, *, keyed: bool = False) -> None:
+        """Raise DeclarationError without a location, or, if `keyed`, without its columns."""
+        lacks = unplaced(self.declaration, self.calendar if keyed else None)
+        if lacks == "location":
+            raise DeclarationError(
+                f"no location is declared for dataset {self.ref}",
+                hint=f"Declare it {heading(self.ref, self.home)} and its location or table.",
+            )
+        if lacks:
+            raise DeclarationError(
+                f"dataset {self.ref} is partitioned, and its physical columns are not declared",
+                hint='Declare them: columns = { ds = "%Y-%m-%d" }.',
+            )
+
+
+@dataclass(slots=True, eq=False)
+class Input:
+    """One input of a job for the planner; `mapping` None if a side is unknown."""
+
+    data: Final[DatasetFacts]
+    mapping: Final[EdgeMapping | None]
+    own: Final[bool] = False  # the job's own output: self-dependence
+    reference: Final[bool] = False  # a `none` mapping: never makes stale, orders nothing
+    declared: Final[bool] = False  # added by the project file, not found in the lineage
+    read: Final[ReadDeclaration | None] = None  # the declaration of the edge
+    undeclared: Final[bool] = False  # self-dependence without a declared mapping
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """The name of the dataset read."""
+        return self.data.ref
+
+    @property
+    def misdeclared(self) -> bool:
+        """Whether it is self-dependence with a declared mapping that is not allowed there."""
+        read = self.read
+        return self.undeclared and read is not None and bool(read.mapping or read.dimensions)
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether runs read the whole dataset, without keys."""
+        return self.mapping is None or self.mapping.reads_whole
+
+    @property
+    def judged_whole(self) -> bool:
+        """Whether its partitions cannot be listed, so that any written one is enough."""
+        calendar = self.data.calendar
+        if not self.reads_whole or calendar is None:
+            return self.reads_whole
+        is_listed = calendar.bounded and not (calendar.is_whole or calendar.is_open)
+        return not is_listed or not calendar.existing
+
+    @property
+    def on_missing(self) -> OnMissing:
+        """When a run fails because partitions were never written; never for a reference."""
+        if self.reference:
+            return "read"
+        return "guard" if self.read is None else self.read.on_missing
+
+
+@dataclass(slots=True, eq=False)
+class Output:
+    """One output of a job; `mapping` relates the job's run keys to its partitions."""
+
+    data: Final[DatasetFacts]
+    mapping: Final[EdgeMapping | None]
+    policy: Final[WritePolicy]
+    declared: Final[bool] = False
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """The name of the dataset written."""
+        return self.data.ref
+
+    @property
+    def says_mode(self) -> bool:
+        """Whether it has partitions or a declared mode; no default replaces a whole table."""
+        calendar = self.data.calendar
+        return self.policy.says_mode or bool(calendar and not calendar.is_whole)
+
+    def refuse_undeclared(self) -> None:
+        """Raise DeclarationError if a whole table would be replaced by default."""
+        if not self.says_mode:
+            raise DeclarationError(
+                f"{self.dataset} is not partitioned, and nothing declares how it is written: a run "
+                "would replace all of it",
+                hint='Declare it in [[job.writes]]: mode = "full" replaces the whole table, '
+                '"append" adds rows, "merge" updates them by their key.',
+            )
+
+
+_Read = tuple[DatasetFacts, ReadDeclaration | None]
+_Write = tuple[DatasetFacts, WriteDeclaration | None]
+
+
+@dataclass(slots=True, eq=False)
+class JobFacts:
+    """The facts of one job for the planner; `problem` says why it cannot be planned.
+
+    A plain job has no problem, only known and bounded inputs, and no guards, and its stale keys are
+    exactly those that read dirty partitions.
+    """
+
+    ref: Final[JobRef]
+    place: Final[int]  # among all jobs, by name
+    calendar: Final[Calendar | None]
+    origin: Final[Origin | None]
+    inputs: Final[tuple[Input, ...]]
+    outputs: Final[tuple[Output, ...]]
+    references: Final[frozenset[DatasetRef]]  # inputs with a `none` mapping
+    live: Final[tuple[Input, ...]]  # the other inputs
+    sources: Final[tuple[int, ...]]  # the numbers of their datasets
+    own: Final[tuple[EdgeMapping, ...]]  # how it reads its own outputs
+    unknown: Final[tuple[Input, ...]]  # live inputs of unknown partitioning, to it at least
+    endless: Final[
+        bool
+    ]  # whether an input or its reader would have to be listed without a first key
+    lacking: Final[tuple[Input, ...]]  # inputs whose labels may not all have one of its own
+    lookback: Final[int]
+    batch: Final[BatchPolicy | None]  # from the project file or its facet
+    declaration: Final[JobDeclaration | None]
+    problem: Final[str | None]
+    hint: Final[str]
+    guessed: Final[bool]  # how it reads is unreadable, or declared of its own output as cannot be
+    guarded: Final[bool]  # runs only if a guard rail is overridden
+    is_plain: Final[bool]
+    kind: Final[
+        int
+    ]  # equal for jobs of one declaration and calendar whose edges have the same mappings
+
+
+class Lineage(Protocol):
+    """The lineage as a resolver sees it."""
+
+    @property
+    def declared_reads(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
+        """The inputs from the project file only, by job."""
+
+    @property
+    def declared_writes(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
+        """The outputs from the project file only, by job."""
+
+    def reads(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        """Return the inputs of a job."""
+
+    def writes(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        """Return the outputs of a job."""
+
+    def place(self, job: JobRef) -> int:
+        """Return the place of a job among all, by name."""
+
+    def dataset_facet(self, dataset: DatasetRef) -> Mapping[str, Any] | None:
+        """Return the partitioning facet that was sent of a dataset."""
+
+    def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
+        """Return the partitioning facet that was sent of a job."""
+
+    def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
+        """Return the calendar that run history tells of a dataset."""
+
+    def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        """Return the calendar that run history tells of a job's runs."""
+
+
+class DeclarationResolver:
+    """Resolves declarations lazily, each dataset and job once, at one moment.
+
+    `lineage` tells edges, facets and inferred calendars, `runtime_keys` the keys that are known by
+    now of a runtime dimension, `functions` are those of python mappings by their names.
+    """
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        names: DeclaredNames,
+        lineage: Lineage,
+        *,
+        now: datetime,
+        runtime_keys: Callable[[str], Iterable[str]],
+        functions: Mapping[str, KeyFunction] | None = None,
+    ) -> None:
+        self.declarations = declarations
+        self._functions = functions or {}
+        self._names = names
+        self._lineage = lineage
+        self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime_keys)
+        self._resolved: dict[DatasetDeclaration, Calendar] = {}
+        self._datasets: dict[DatasetRef, DatasetFacts] = {}
+        self._jobs: dict[JobRef, JobFacts] = {}
+        self._kinds: dict[object, int] = {}
+        self._pairs: dict[object, tuple[str, str] | None] = {}
+        self._inputs: dict[object, Input] = {}
+        self._mappings: dict[object, EdgeMapping] = {}
+        self._declared_edges: dict[
+            JobDeclaration, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]
+        ] = {}
+        self._sent_facets: dict[JobRef, facets.JobFacet] = {}
+        #: Sentences about facets that could not be believed, by what sent them.
+        self.troubles: dict[DatasetRef | JobRef, str] = {}
+
+    # --- datasets -------------------------------------------------------------------------------
+
+    def dataset(self, ref: DatasetRef) -> DatasetFacts:
+        """Return what the plan needs to know of one dataset."""
+        found = self._datasets.get(ref)
+        if found is None:
+            declared = self._names.datasets.find(ref)
+            calendar, origin = self._find_calendar(ref, declared)
+            found = self._datasets[ref] = DatasetFacts(
+                ref, calendar, origin, declared, len(self._datasets), self.declarations.namespace
+            )
+        return found
+
+    @property
+    def known_datasets(self) -> int:
+        """How many datasets were asked for: the numbers of their facts are less."""
+        return len(self._datasets)
+
+    @property
+    def known_jobs(self) -> int:
+        """How many jobs were asked for."""
+        return len(self._jobs)
+
+    def calendar(self, ref: DatasetRef) -> Calendar | None:
+        """Return the calendar of a dataset, None where nothing tells it."""
+        return self.dataset(ref).calendar
+
+    def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
+        """Return what the project file says of a dataset."""
+        return self._names.datasets.find(ref)
+
+    def job_declaration(self, ref: JobRef) -> JobDeclaration | None:
+        """Return what the project file says of a job."""
+        return self._names.jobs.find(ref)
+
+    def _find_calendar(
+        self, ref: DatasetRef, declared: DatasetDeclaration | None
+    ) -> tuple[Calendar | None, Origin | None]:
+        if declared is not None and (declared.calendar or declared.dimensions):
+            # Thousands of datasets share a declaration.
+            calendar = self._resolved.get(declared)
+            if calendar is None:
+                calendar = self._resolved[declared] = self._calendars.resolve(
+                    declared.calendar,
+                    declared.dimensions,
+                    tuple(declared.columns),
+                    f"dataset {ref}",
+                )
+            return calendar, "declared"
+        facet = self._lineage.dataset_facet(ref)
+        if facet is not None:
+            what = f"the facet of dataset {ref}"
+            try:
+                sent = facets.read_calendar(facet, what)
+                if sent is not None:
+                    self._tell_ignored(ref, facet, what)
+                    return self._calendars.resolve(*sent, what), "facet"
+            except UsageError as error:
+                # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
+                self.troubles[ref] = f"ignored: {error}"
+        inferred = self._lineage.infer_dataset(ref)
+        if inferred is not None:
+            return self._calendars.resolve(inferred, (), (), f"dataset {ref}"), "inferred"
+        return None, None
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    def job(self, ref: JobRef) -> JobFacts:
+        """Return what the plan needs to know of one job."""
+        found = self._jobs.get(ref)
+        if found is None:
+            found = self._jobs[ref] = self._find_job(ref)
+        return found
+
+    # --- facets ---------------------------------------------------------------------------------
+
+    def dataset_facet(self, ref: DatasetRef) -> Mapping[str, Any]:
+        """Return the partitioning facet to send of a dataset; empty where nothing is declared."""
+        declared = self._names.datasets.find(ref)
+        if declared is not None and (declared.calendar or declared.dimensions):
+            return facets.dataset_facet(declared, self.declarations.zone)
+        return self._lineage.dataset_facet(ref) or {}
+
+    def job_facet(self, facts: JobFacts) -> Mapping[str, Any]:
+        """Return the partitioning facet to send of a job; empty where nothing is declared."""
+        declared = facts.declaration
+        if declared is None or not (declared.calendar or declared.dimensions):
+            declared = None
+        said = declared or self._sent_facets.get(facts.ref, _NOTHING_SENT)
+        effective = JobDeclaration(
+            name=facts.ref.name,
+            calendar=said.calendar,
+            dimensions=said.dimensions,
+            batch=facts.batch,
+            reads=tuple(
+                replace(edge.read, dataset=edge.dataset.name, namespace=edge.dataset.namespace)
+                for edge in facts.inputs
+                if edge.read is not None
+            ),
+            writes=tuple(
+                WriteDeclaration.of(edge.dataset.name, edge.dataset.namespace, edge.policy)
+                for edge in facts.outputs
+                if edge.policy != _DEFAULT_POLICY
+            ),
+        )
+        return facets.job_facet(effective, self.declarations.zone)
+
+    @property
+    def mappings(self) -> Iterable[EdgeMapping]:
+        """The mappings made so far; thousands of edges share a few."""
+        return self._mappings.values()
+
+    def _find_job(self, ref: JobRef) -> JobFacts:
+        declared = self._names.jobs.find(ref)
+        sent, unreadable = self._sent(ref)
+        reads, writes = self._sides(ref, declared, sent)
+        calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
+        # Continuing with the defaults would mean guessing what the job declares.
+        unfit = ""
+        if sent.reads:
+            reads, unfit = self._without_unfit(ref, reads, writes, sent.reads, calendar)
+        refused = unfit if _says_edges(declared) else unreadable or unfit
+        inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
+        problem, hint = _first((problem, hint), (refused, _WINS), trouble)
+        found = _live(inputs)
+        lookback = max([output.policy.lookback for output in outputs], default=0)
+        guarded = declared is not None and (declared.protected or not declared.idempotent)
+        unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
+        return JobFacts(
+            ref=ref,
+            place=self._lineage.place(ref),
+            calendar=calendar,
+            origin=origin,
+            inputs=inputs,
+            outputs=outputs,
+            references=found.references,
+            live=found.live,
+            sources=tuple([edge.data.number for edge in found.live]),
+            own=found.own,
+            unknown=found.unknown,
+            endless=found.endless,
+            lacking=found.lacking,
+            lookback=lookback,
+            batch=(declared and declared.batch) or sent.batch,
+            declaration=declared,
+            problem=problem,
+            hint=hint,
+            guessed=bool(refused) or any(edge.misdeclared for edge in inputs),
+            guarded=guarded,
+            is_plain=calendar is not None and not unusual,
+            kind=self._kind(declared, sent.batch, calendar, found.live, outputs),
+        )
+
+    def _sides(
+        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+    ) -> tuple[list[_Read], list[_Write]]:
+        """Return what a job reads and writes, each with what is declared or sent of the edge."""
+        said_reads, said_writes = self._edges_of(ref, declared)
+        reads = [
+            (self.dataset(dataset), _said(dataset, said_reads, sent.reads))
+            for dataset in self._lineage.reads(ref)
+        ]
+        writes = [
+            (self.dataset(dataset), _said(dataset, said_writes, sent.writes))
+            for dataset in self._lineage.writes(ref)
+        ]
+        return reads, writes
+
+    def _without_unfit(
+        self,
+        ref: JobRef,
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
+        sent: Sequence[ReadDeclaration],
+        calendar: Calendar | None,
+    ) -> tuple[list[_Read], str]:
+        """Return the reads without the mappings of a facet that do not fit, and the first problem.
+
+        Lineage is not ours: what it says wrongly blocks a job, no plan fails.
+        """
+        made = {data.ref for data, _ in writes}
+        kept, problem = [], ""
+        for data, read in reads:
+            fits = True
+            if read and read.mapping != "none" and any(read is one for one in sent):
+                try:
+                    self._read_mapping(ref, data, read, calendar, own=data.ref in made)
+                except DeclarationError as error:
+                    fits = False
+                    problem = problem or error.message.replace("job", "the facet of job", 1)
+            kept.append((data, read if fits else None))
+        return kept, problem
+
+    def _edges(
+        self,
+        ref: JobRef,
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
+        calendar: Calendar | None,
+    ) -> tuple[tuple[Input, ...], tuple[Output, ...], tuple[str, str] | None]:
+        """Return the edges of a job and the first problem with one, with its hint."""
+        made = {data.ref for data, _ in writes}
+        inputs = tuple(
+            [self._input(ref, data, read, calendar, own=data.ref in made) for data, read in reads]
+        )
+        found = [self._output(ref, data, write, calendar) for data, write in writes]
+        troubles = [
+            (
+                f"it reads its own output {edge.dataset}, and how is not declared",
+                'Declare that edge: mapping = "offset" with by < 0, "window", or "none".',
+            )
+            for edge in inputs
+            if edge.undeclared
+        ]
+        troubles += [trouble for _, trouble in found if trouble]
+        return inputs, tuple([output for output, _ in found]), troubles[0] if troubles else None
+
+    def _kind(
+        self,
+        declared: JobDeclaration | None,
+        batch: BatchPolicy | None,
+        calendar: Calendar | None,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+    ) -> int:
+        """Return a number that jobs share whose keys travel alike."""
+        mappings = tuple([edge.mapping for edge in inputs])
+        kind = (declared, batch, calendar, mappings, tuple([edge.mapping for edge in outputs]))
+        return self._kinds.setdefault(kind, len(self._kinds))
+
+    def _sent(self, ref: JobRef) -> tuple[facets.JobFacet, str]:
+        """Return what the job's facet says, and why it cannot be believed, if so."""
+        facet = self._lineage.job_facet(ref)
+        if facet is None:
+            return _NOTHING_SENT, ""
+        what = f"the facet of job {ref}"
+        try:
+            sent = facets.read_job(facet, what)
+            if sent.calendar or sent.dimensions:
+                self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
+        except UsageError as error:
+            self.troubles[ref] = f"ignored: {error}"
+            return _NOTHING_SENT, str(error)
+        self._sent_facets[ref] = sent
+        reads, writes = self._lineage.reads(ref), self._lineage.writes(ref)
+        self._tell_ignored(ref, facet, what, facets.unused(sent, reads, writes, what))
+        return sent, ""
+
+    def _tell_ignored(
+        self,
+        ref: DatasetRef | JobRef,
+        facet: Mapping[str, Any],
+        what: str,
+        more: Sequence[str] = (),
+    ) -> None:
+        for text in (*facets.ignored(facet, what), *more)[:1]:
+            self.troubles[ref] = f"ignored: {text}"
+
+    def _edges_of(
+        self, ref: JobRef, declared: JobDeclaration | None
+    ) -> tuple[Matcher[ReadDeclaration] | None, Matcher[WriteDeclaration] | None]:
+        if declared is None or not _says_edges(declared):
+            return None, None
+        found = self._declared_edges.get(declared)
+        if found is None:
+            space = self.declarations.namespace
+            refuse_twice(declared.reads, space, f"job {ref}")
+            refuse_twice(declared.writes, space, f"job {ref}")
+            found = self._declared_edges[declared] = (
+                Matcher(declared.reads, space, lambda edge: edge.dataset),
+                Matcher(declared.writes, space, lambda edge: edge.dataset),
+            )
+        return found
+
+    def stated_calendar(self, ref: JobRef) -> Calendar | None:
+        """Return the run calendar that the project file or the job's facet states, if any."""
+        return self._stated_calendar(ref, self._names.jobs.find(ref), self._sent(ref)[0])[0]
+
+    def _stated_calendar(
+        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+    ) -> tuple[Calendar | None, Origin | None]:
+        stated: tuple[tuple[JobDeclaration | facets.JobFacet | None, Origin], ...]
+        stated = ((declared, "declared"), (sent, "facet"))
+        for said, origin in stated:
+            if said is not None and (said.calendar or said.dimensions):
+                calendar = self._calendars.resolve(said.calendar, said.dimensions, (), f"job {ref}")
+                return calendar, origin
+        return None, None
+
+    def _run_calendar(
+        self,
+        ref: JobRef,
+        declared: JobDeclaration | None,
+        sent: facets.JobFacet,
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
+    ) -> tuple[Calendar | None, Origin | None, str | None, str]:
+        calendar, stated = self._stated_calendar(ref, declared, sent)
+        if calendar is not None:
+            return calendar, stated, None, ""
+        if writes:
+            side, origin = [data for data, _ in writes], "outputs"
+            unknown = [data for data in side if data.calendar is None]
+        else:
+            side = [data for data, read in reads if not (read and read.mapping == "none")]
+            origin, unknown = "inputs", []
+        if unknown:
+            text, hint = unknown[0].unknown
+            if len(unknown) > 1:
+                text = f"{text}, and {len(unknown) - 1} more of its outputs"
+            return None, None, text, hint
+        known = tuple([data.calendar for data in side if data.calendar is not None])
+        if not known:
+            inferred = self._lineage.infer_job(ref)
+            if inferred is not None:
+                calendar = self._calendars.resolve(inferred, (), (), f"job {ref}")
+                return calendar, "inferred", None, ""
+            table = heading(ref, self.declarations.namespace)
+            return (
+                None,
+                None,
+                "the partitioning of its runs is unknown",
+                f"Declare it {table} and its grain.",
+            )
+        shared = self._calendars.share(known)
+        if shared is None:
+            table = heading(ref, self.declarations.namespace)
+            return (
+                None,
+                None,
+                f"its {origin} have different calendars",
+                f"Declare its run calendar {table} and its grain.",
+            )
+        return shared, "outputs" if origin == "outputs" else "inputs", None, ""
+
+    def _input(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        read: ReadDeclaration | None,
+        run: Calendar | None,
+        *,
+        own: bool,
+    ) -> Input:
+        extra = self._lineage.declared_reads
+        added = bool(extra) and data.ref in extra.get(ref, ())
+        key = (data, run, read, own, added)
+        found = self._inputs.get(key)
+        if found is None:
+            reference = read is not None and read.mapping == "none"
+            found = self._inputs[key] = Input(
+                data,
+                None if reference else self._read_mapping(ref, data, read, run, own=own),
+                own,
+                reference,
+                added,
+                read,
+                own and not reference and not (read is not None and declares_self(read)),
+            )
+        return found
+
+    def _read_mapping(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        read: ReadDeclaration | None,
+        run: Calendar | None,
+        *,
+        own: bool,
+    ) -> EdgeMapping | None:
+        upstream = data.calendar
+        if upstream is None or run is None:
+            return None
+        key = (upstream, run, read, own)
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            try:
+                spec = (
+                    mappings.DEFAULT
+                    if read is None
+                    else mapping_spec(read, self._functions, own=own)
+                )
+                mapping = mappings.build(upstream, run, spec)
+            except UsageError as error:
+                raise DeclarationError(
+                    f"job {ref}, input {data.ref}: {error.message}", hint=error.hint
+                ) from None
+            self._mappings[key] = mapping
+        return mapping
+
+    def _output(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        write: WriteDeclaration | None,
+        run: Calendar | None,
+    ) -> tuple[Output, tuple[str, str] | None]:
+        extra = self._lineage.declared_writes
+        added = bool(extra) and data.ref in extra.get(ref, ())
+        calendar, policy = data.calendar, _DEFAULT_POLICY if write is None else write.policy
+        if calendar is None:
+            return Output(data, None, policy, added), data.unknown
+        if run is None:
+            return Output(data, None, policy, added), None
+        key = (run, calendar)
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            # The relation "output partition p is made by the run keys that intersect it".
+            mapping = self._mappings[key] = mappings.build(calendar, run)
+        trouble = None
+        mode = policy.mode
+        if mapping.unbounded is calendar:
+            trouble = (
+                f"one run key writes all of {data.ref}, which has no first key",
+                f"Declare a start for {data.ref.name!r}.",
+            )
+        elif mode == "full" and not run.is_whole:
+            trouble = (
+                f"one run key would replace all of its output {data.ref} (mode full)",
+                f'Declare mode = "overwrite" in [[job.writes]] of {ref.name!r}.',
+            )
+        elif mode not in ("merge", "append") and not covers(run, calendar):
+            text = f"its output {data.ref} is coarser than its run calendar: one run key would"
+            trouble = (
+                f"{text} replace a whole partition with a part",
+                f'Declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar.',
+            )
+        elif mode == "overwrite" and (pair := self.not_told_apart(data)):
+            text = (
+                f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
+            )
+            trouble = (
+                f"{text}: one run key would clear what others wrote",
+                f"Declare columns of {data.ref.name!r} that tell its keys apart, or its calendar.",
+            )
+        return Output(data, mapping, policy, added), trouble
+
+    def not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+        """Return two keys of a dataset that are one partition of its table; None if none are."""
+        if data.declaration is None or data.calendar is None:
+            return None
+        columns = physical_columns(data.declaration)
+        if not columns:
+            return None
+        key = (data.calendar, tuple(columns.items()))
+        if key not in self._pairs:
+            self._pairs[key] = not_told_apart(data.calendar, columns)
+        return self._pairs[key]
+
+
+def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -> E | None:
+    """Return what is said of a job's edge: by the project file, else with the lineage."""
+    found = declared.find(dataset) if declared is not None else None
+    if found is None and sent:
+        found = Matcher(sent, dataset.namespace, lambda edge: edge.dataset).find(dataset)
+    return found
+
+
+def _first(*problems: tuple[str | None, str] | None) -> tuple[str | None, str]:
+    """Return the first problem with its hint."""
+    return next((one for one in problems if one and one[0]), (None, ""))
+
+
+class _Live(NamedTuple):
+    """The inputs of a job that count, and those among them that need more than their keys."""
+
+    references: frozenset[DatasetRef]
+    live: tuple[Input, ...]
+    own: tuple[EdgeMapping, ...]
+    unknown: tuple[Input, ...]
+    endless: bool
+    lacking: tuple[Input, ...]
+
+
+def _live(inputs: tuple[Input, ...]) -> _Live:
+    references, live, own, unknown, lacking = [], [], [], [], []
+    endless = False
+    for edge in inputs:
+        mapping = edge.mapping
+        if edge.reference:
+            references.append(edge.data.ref)
+            continue
+        live.append(edge)
+        if mapping is None:
+            unknown.append(edge)
+            continue
+        if edge.own:
+            own.append(mapping)
+        if mapping.may_lack:
+            lacking.append(edge)
+        endless = endless or mapping.unbounded is not None
+    return _Live(
+        references=frozenset(references),
+        live=tuple(live),
+        own=tuple(own),
+        unknown=tuple(unknown),
+        endless=endless,
+        lacking=tuple(lacking),
+    )
+
+
+def _says_edges(declared: JobDeclaration | None) -> bool:
+    return declared is not None and bool(declared.reads or declared.writes)
+
+
+def written_keys(
+    output: Output, keys: PartitionSet, existing: PartitionSet | None = None
+) -> PartitionSet:
+    """Return the partitions of an output that run keys write; its mapping is known.
+
+    They are those that have begun: a run of a period that is not complete writes into partitions
+    that do not exist yet. There are none where a run key lies outside the output's bounds.
+    `existing` are those that exist, where they are known already.
+    """
+    mapping = output.mapping
+    assert mapping is not None, "a job without a problem knows its outputs"
+    found = mapping.required(keys) if existing is None else existing
+    time, run = mapping.upstream.time, mapping.run.time
+    if found and (time is None or run is None or _is_within(keys.ordinals.hi, run, time)):
+        return found
+    reached = mapping.required_unclipped(keys)
+    if time is None:
+        return reached
+    first, begun = time.first, time.begun
+    return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
+
+
+def _is_within(key: int, run: TimeAxis, time: TimeAxis) -> bool:
+    """Whether the interval of a run key ends before another calendar's next key begins."""
+    if run.grid is time.grid:
+        return key <= time.last
+    return run.grid.start(key + 1) <= time.grid.start(time.last + 1)
+
+
+def read_keys(
+    facts: JobFacts,
+    keys: PartitionSet,
+    read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
+) -> Iterator[tuple[Input, PartitionSet | None]]:
+    """Yield each input with the partitions that run keys read of it, None where no keys are known.
+
+    `read` stands for `EdgeMapping.read`.
+    """
+    corrected = corrected_by(facts, keys)
+    for edge in facts.inputs:
+        mapping = edge.mapping
+        if mapping is None:
+            yield edge, None
+        else:
+            yield edge, read(mapping, keys if edge.own else corrected)
+
+
+def read_by(
+    facts: JobFacts,
+    edge: Input,
+    keys: PartitionSet,
+    read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
+) -> PartitionSet:
+    """Return the partitions of one input that run keys read; its mapping is known."""
+    assert edge.mapping is not None
+    return read(edge.mapping, keys if edge.own else corrected_by(facts, keys))
+
+
+def never_written(
+    facts: JobFacts, edge: Input, keys: PartitionSet, written: PartitionSet
+) -> PartitionSet:
+    """Return the partitions that run keys require of an input and that are not in `written`.
+
+    None of an input whose mapping is unknown: which it requires is unknown, too.
+    """
+    if edge.mapping is None:
+        return NOTHING
+    needed = read_by(facts, edge, keys)
+    if edge.judged_whole:
+        return NOTHING if written else needed
+    return needed - written
+
+
+def corrected_by(facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+    """Return the run keys whose reads decide what these write: with the `lookback` keys after them.
+
+    The job's edge to its own output is not widened so.
+    """
+    if not facts.lookback:
+        return keys
+    assert facts.calendar is not None, "a job without a problem knows its calendar"
+    return keys | facts.calendar.with_later(keys, facts.lookback)
+
+
+def expired(data: DatasetFacts) -> PartitionSet:
+    """Return the partitions of a dataset that are past its retention."""
+    declared, calendar = data.declaration, data.calendar
+    if declared is None or declared.retention is None or calendar is None or calendar.time is None:
+        return NOTHING
+    time = calendar.time
+    gone = time.existing.clip(None, time.last - declared.retention)
+    return PartitionSet.of([(gone, calendar.full_mask)])
+
+
+def unlisted_reads(facts: JobFacts) -> list[Input]:
+    """Return the inputs whose partitions would have to be listed, but have no first key."""
+    if not facts.endless:
+        return []
+    return [
+        edge
+        for edge in facts.live
+        if (how := edge.mapping) and how.unbounded is how.upstream and not how.reads_whole
+    ]
+
+
+def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | None:
+    """Return why a job that is to read some of its inputs cannot be run, and what to do."""
+    if facts.problem is not None:
+        return facts.problem, facts.hint
+    for edge in edges:
+        if edge.mapping is None:
+            return edge.data.unknown
+        endless = edge.mapping.unbounded
+        if endless is not None:
+            side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
+            return (
+                f"it reads all of {edge.dataset}, and {side} has no first key",
+                f"Declare a start for {edge.dataset.name!r}, and for what it writes.",
+            )
+    return None

@@ -1,0 +1,1 @@
+"""Drives one backfill: scheduling, retries, leases, recovery."""

@@ -1,0 +1,1 @@
+"""Which partitions are missing or older than their inputs."""

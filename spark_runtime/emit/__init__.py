@@ -1,0 +1,1 @@
+"""Emits the lineage of a run."""

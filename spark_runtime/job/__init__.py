@@ -1,0 +1,1 @@
+"""Jobs as users write them: functions, queries and scripts."""

@@ -1,0 +1,160 @@
+"""Jobs that are a file of SQL: one query, whose result is the job's output.
+
+--@ inputs = { orders = "orders" } --@ output = "orders_daily" --@ batch = "range" SELECT day,
+count(*) AS orders FROM orders GROUP BY day
+
+The text after `--@` is TOML with the arguments of `@job`; it may be omitted if the project file
+declares the job's edges. An input is a view with the name given here, else with its own name. The
+query may use `:backfill_key`, the instants `:start` and `:end`, and the run's parameters by name.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from lineage_backfill.errors import ConfigError
+from lineage_backfill.project import reader
+from lineage_backfill.project.declarations import WritePolicy
+from lineage_backfill.project.table import Table
+from spark_runtime.errors import EntrypointError
+from spark_runtime.job.context import RunContext
+from spark_runtime.job.datasets import Read, Write
+from spark_runtime.job.scheduled import Batch
+from spark_runtime.tables.values import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MARK = "--@"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A job that is one query; `inputs` maps views to inputs; None: all inputs of the run."""
+
+    path: Path
+    text: str
+    inputs: Mapping[str, Read] | None = None
+    writes: tuple[Write, ...] = ()
+    batch: Batch = "key"
+    auto_filter: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    calendar: None = None
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The inputs that it declares."""
+        return tuple((self.inputs or {}).values())
+
+    def run(self, context: RunContext) -> None:
+        """Run the query and write its result; raises EntrypointError if it is not a query."""
+        with _views(context.spark, self._frames(context)):
+            frame = self._result(context)
+        context.write(frame, **self.options)
+
+    def _frames(self, context: RunContext) -> dict[str, DataFrame | None]:
+        inputs = self.inputs
+        if inputs is None:
+            inputs = {spec.dataset.name: Read(str(spec.dataset)) for spec in context.spec.inputs}
+        return {
+            view: context.read(
+                str(read.dataset),
+                all_partitions=read.how.mapping == "all",
+                auto_filter=self.auto_filter,
+            )
+            for view, read in inputs.items()
+        }
+
+    def _result(self, context: RunContext) -> DataFrame:
+        from pyspark.errors import ParseException
+
+        try:
+            # A subquery cannot change anything.
+            query = f"SELECT * FROM (\n{self.text}\n)"  # noqa: S608 (the project's own text)
+            return context.spark.sql(query, args=_arguments(context) or None)
+        except ParseException as error:
+            raise EntrypointError(
+                f"{self.path.name} is not a single query: {str(error).strip()}",
+                hint="A file of SQL holds one SELECT, without a semicolon at its end.",
+            ) from error
+
+
+def load_query(path: Path) -> Query:
+    """Return the job in a SQL file; raises ConfigError for an invalid header."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    head = "\n".join(line.strip().removeprefix(_MARK) for line in lines if _is_head(line))
+    try:
+        table = Table(tomllib.loads(head), f"the lines {_MARK} of {path.name}")
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the lines {_MARK} of {path.name} are not TOML: {error}") from error
+    inputs = None
+    if "inputs" in table:
+        inputs = {view: _read(table, view, one) for view, one in table.mapping("inputs").items()}
+    output, policy = table.text("output"), reader.write_policy(table)
+    query = Query(
+        path=path,
+        text="\n".join("" if _is_head(line) else line for line in lines),
+        inputs=inputs,
+        writes=() if output is None else (_write(output, policy),),
+        batch=table.choice("batch", get_args(Batch)) or "key",
+        auto_filter=table.flag("auto_filter", True),
+        options={
+            name: value
+            for name, value in (
+                ("ignore", table.texts("ignore")),
+                ("merge_on", table.texts("merge_on")),
+                ("newest_by", table.texts("newest_by")),
+            )
+            if value is not None
+        },
+    )
+    table.done()
+    return query
+
+
+def _is_head(line: str) -> bool:
+    return line.strip().startswith(_MARK)
+
+
+def _write(output: str, policy: WritePolicy) -> Write:
+    return Write(
+        output,
+        mode=policy.mode,
+        on_empty=policy.on_empty,
+        on_drift=policy.on_drift,
+        lookback=policy.lookback,
+    )
+
+
+def _read(table: Table, view: str, said: Any) -> Read:
+    if isinstance(said, str):
+        return Read(said)
+    if not isinstance(said, dict):
+        raise table.error(f"the input `{view}` must be a name or a table, not {said!r}")
+    how = reader.read_edge(Table(said, f"{table.place} inputs.{view}"))
+    return Read(f"{how.namespace}:{how.dataset}" if how.namespace else how.dataset, how)
+
+
+def _arguments(context: RunContext) -> dict[str, Any]:
+    named = dict(context.parameters)
+    if any(key.start for key in context.keys):
+        named["start"], named["end"] = context.interval
+    return named
+
+
+@contextmanager
+def _views(spark: SparkSession, frames: Mapping[str, DataFrame | None]) -> Iterator[None]:
+    """Create views of the frames that exist, by name."""
+    try:
+        for view, frame in frames.items():
+            if frame is not None:
+                frame.createOrReplaceTempView(quoted(view))
+        yield
+    finally:
+        for view in frames:
+            spark.catalog.dropTempView(view)

@@ -1,0 +1,1 @@
+"""Answers from table logs: histories, changes, rows."""

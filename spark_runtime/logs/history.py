@@ -1,0 +1,224 @@
+"""The last change of each partition of a table, and how it was made.
+
+For a Delta table from its log; for a Parquet table from its journal (writes of this library) and
+the file system (writes of others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from spark_runtime.errors import TableError
+from spark_runtime.logs.changes import in_order
+from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.state import Commit, undone_by
+from spark_runtime.tables.values import PartitionColumn, Values
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One commit, with the partitions that no later commit wrote.
+
+    `version` is None for changes of a Parquet table's files by others, which are not versions.
+    `changed` are the partitions whose contents it changed, `made` those that it wrote, also with
+    equal contents or none. `job` is the job that made them, with the versions of its inputs in
+    `read`; unknown for other writers.
+    """
+
+    version: int | None
+    at: datetime
+    changed: tuple[Values, ...]
+    made: tuple[Values, ...]
+    job: str | None = None
+    read: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The last commits of each partition, oldest first.
+
+    `version` is None if there is no table. `old` are partitions with data whose last commit is no
+    longer in the log, which begins at `since`; without `whole` there may be more of them.
+    """
+
+    location: str
+    version: int | None = None
+    columns: tuple[PartitionColumn, ...] = ()
+    events: tuple[Event, ...] = ()
+    old: tuple[Values, ...] = ()
+    since: datetime | None = None
+    whole: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `python -m spark_runtime history` prints of a table."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "table_history",
+            "location": self.location,
+            "version": self.version,
+            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
+            "commits": [
+                {
+                    "version": event.version,
+                    "at": event.at.isoformat(),
+                    "changed": _listed(event.changed),
+                    "made": _listed(event.made),
+                    "job": event.job,
+                    "read": dict(event.read),
+                }
+                for event in self.events
+            ],
+            "old": _listed(self.old),
+            "since": None if self.since is None else self.since.isoformat(),
+            "whole": self.whole,
+        }
+
+
+def history(log: DeltaLog) -> History:
+    """Return the history of each partition in the log; raises TableError if it is unreadable.
+
+    The cost grows with the commits in the log. If the first ones have been cleaned up, a checkpoint
+    shows which partitions there were.
+    """
+    newest = log.latest_version()
+    if newest is None:
+        return History(location=log.location)
+    first = log.oldest_commit(newest)
+    if first > newest:
+        raise TableError(
+            f"the log of {log.location} has no commits left",
+            hint="Write to it once, for instance with the job that writes it.",
+        )
+    times = log.times(first, newest)
+    known = _Known()
+    for found in log.commits(first - 1, newest):
+        commit = found
+        if commit.repartitioned:
+            # Everything from before is gone; the commit does not say what there is now.
+            known, first = _Known(), 0
+            commit = replace(commit, touched=frozenset(log.state(commit.version).partitions))
+        known.take(commit)
+    state = log.state(newest) if first else None
+    held = state.partitions if state is not None else {}
+    return History(
+        location=log.location,
+        version=newest,
+        columns=log.layout(newest).columns,
+        events=tuple(known.events(times)),
+        old=tuple(sorted(set(held) - known.made.keys(), key=in_order)),
+        since=times[first] if first else None,
+        whole=state is None or state.complete,
+    )
+
+
+def parquet_history(log: ParquetLog) -> History:
+    """Return the history of a Parquet table from its journal and files; raises TableError.
+
+    If the files of a partition are not those of its last write, or are older than the first one,
+    others made it at the time of its files.
+    """
+    newest = log.latest_version()
+    if newest is None:
+        return History(location=log.location)
+    now = log.now()
+    known, times = _Known(), {}
+    for commit in log.commits(0, newest):
+        known.take(commit)
+        assert commit.at is not None
+        times[commit.version] = commit.at
+    known.forget(now.others)
+    others: dict[datetime, list[Values]] = {}
+    for values, at in log.touched_at(now).items():
+        if values not in known.made:
+            others.setdefault(at, []).append(values)
+    theirs = (
+        Event(version=None, at=at, changed=changed, made=changed)
+        for at, found in others.items()
+        for changed in [tuple(sorted(found, key=in_order))]
+    )
+    return History(
+        location=log.location,
+        version=newest,
+        columns=now.state.columns,
+        events=tuple(sorted([*known.events(times), *theirs], key=lambda event: event.at)),
+    )
+
+
+class _Known:
+    """The last commits over each partition."""
+
+    def __init__(self) -> None:
+        self._changed: dict[Values, Commit] = {}
+        self._made: dict[Values, list[Commit]] = {}
+        self._contents: dict[Values, str | None] = {}
+        self._undone: dict[tuple[int | None, Values], list[Commit]] = {}
+
+    @property
+    def made(self) -> dict[Values, Commit]:
+        """The commit that made the contents of each partition."""
+        return {values: commits[-1] for values, commits in self._made.items() if commits}
+
+    def take(self, commit: Commit) -> None:
+        """Add a later commit."""
+        recorded = {
+            tuple(values): fingerprint
+            for values, _rows, fingerprint in commit.metadata.get("partitions", ())
+        }
+        taken_back = commit.metadata.get("taken_back")
+        undone = {*undone_by(commit.metadata), taken_back} - {None}
+        for values in commit.touched | recorded.keys():
+            fingerprint = recorded.get(values)
+            same = fingerprint is not None and self._contents.get(values) == fingerprint
+            if values in commit.touched and not same:
+                self._changed[values] = commit
+            self._contents[values] = fingerprint
+            before = self._made.setdefault(values, [])
+            if undone:
+                # It has the contents of the commit before that one again.
+                names = [{one.metadata.get("token"), one.version} for one in before]
+                at = next((n for n, name in enumerate(names) if name & undone), len(before))
+                self._undone[commit.version, values] = before[at:]
+                del before[at:]
+                # An undo that is reverted itself changes nothing.
+                before += self._undone.pop((taken_back, values), [])
+            else:
+                before.append(commit)
+
+    def forget(self, partitions: Iterable[Values]) -> None:
+        """Remove partitions that others have changed since."""
+        for values in partitions:
+            self._made.pop(values, None)
+            self._changed.pop(values, None)
+
+    def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
+        """Yield the commits that are the last of some partition, oldest first."""
+        last = self.made
+        changed, made = _by_version(self._changed), _by_version(last)
+        commits = {one.version: one for one in (*self._changed.values(), *last.values())}
+        for version in sorted(commits):
+            metadata = commits[version].metadata
+            yield Event(
+                version=version,
+                at=times[version],
+                changed=tuple(sorted(changed.get(version, ()), key=in_order)),
+                made=tuple(sorted(made.get(version, ()), key=in_order)),
+                job=metadata.get("job"),
+                read={name: read for name, read in metadata.get("inputs", ()) if read is not None},
+            )
+
+
+def _by_version(commits: Mapping[Values, Commit]) -> dict[int, list[Values]]:
+    found: dict[int, list[Values]] = {}
+    for values, commit in commits.items():
+        found.setdefault(commit.version, []).append(values)
+    return found
+
+
+def _listed(partitions: Iterable[Values]) -> list[list[str | None]]:
+    return [list(values) for values in partitions]

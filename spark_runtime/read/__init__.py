@@ -1,0 +1,1 @@
+"""Reads inputs: only the partitions that a run needs."""

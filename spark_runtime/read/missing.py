@@ -1,0 +1,144 @@
+"""Finds required input partitions that were never written, from their tables' logs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lineage_backfill.model import listed
+from lineage_backfill.partitions.calendar import EVERY
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.runspec.values import InputSpec, Key, Partition, ProductKey, RunKey
+from spark_runtime.errors import InputMissingError, RuntimeFailure
+from spark_runtime.tables.scope import Scope, patterns_of
+from spark_runtime.tables.state import TableLog, TableState
+from spark_runtime.tables.values import Pattern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """The missing partitions of one input, by their positions in `needed`.
+
+    `never` were never written; for `unknown` the log does not go back far enough. A table that is
+    read whole, and whose keys cannot be listed, is one key, `*`.
+    """
+
+    spec: InputSpec
+    needed: tuple[Key, ...] = ()
+    never: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
+
+    def keys(self, places: Collection[int]) -> tuple[Key, ...]:
+        """Return the keys at these positions, as ranges if all existing keys are needed."""
+        found = [self.needed[place] for place in sorted(places)]
+        along = None if self.spec.required is None else self.spec.along
+        return tuple(found if along is None else _ranges(self.needed, found, along))
+
+    def problem(self, run_keys: Sequence[RunKey]) -> InputMissingError | None:
+        """Return why the run must not continue, None if it may."""
+        spec = self.spec
+        if spec.on_missing == "read" or not self.never:
+            return None
+        where = f"{spec.dataset} at {spec.location or spec.table}"
+        hint = (
+            'Write them first; where none is as good as no rows, declare on_missing = "read" in '
+            f"[[job.reads]] of {spec.dataset.name!r}"
+        )
+        if spec.on_missing == "fail":
+            return InputMissingError(
+                f"partitions of {where} were never written: {self._text(self.never)}; "
+                "the run wrote nothing",
+                hint=hint,
+            )
+        bare = list(self._bare(run_keys))
+        if not bare:
+            return None
+        keys = listed(bare, name=lambda one: one[0])
+        lacking = self._text({place for _, places in bare for place in places})
+        named = "" if lacking == keys else f": {lacking}"
+        return InputMissingError(
+            f"nothing that the run needs for {keys} of {where} was ever written{named}; "
+            "the run wrote nothing",
+            hint=hint,
+        )
+
+    def warnings(self) -> Iterator[str]:
+        """Yield the warnings of a run that continues."""
+        if self.never and self.spec.on_missing != "read":
+            yield (
+                f"partitions of {self.spec.dataset} were never written, and are read as empty: "
+                f"{self._text(self.never)}"
+            )
+        if self.unknown and self.spec.on_missing != "read":
+            yield (
+                f"partitions of {self.spec.dataset} are empty, and its log does not go back far "
+                f"enough to tell whether they were ever written: {self._text(self.unknown)}"
+            )
+
+    def _text(self, places: Collection[int]) -> str:
+        return listed(self.keys(places))
+
+    def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
+        """Yield the run keys whose inputs were never written, with those inputs."""
+        if self.spec.needs is None:
+            if len(self.never) == len(self.needed):
+                yield listed(run_keys, name=lambda one: str(one.key)) or EVERY, self.never
+            return
+        for number, ranges in enumerate(self.spec.needs):
+            places = [place for first, last in ranges for place in range(first, last + 1)]
+            if places and self.never.issuperset(places):
+                yield str(run_keys[number].key), places
+
+
+def _ranges(needed: Sequence[Key], found: Iterable[Key], along: str) -> Iterator[Key]:
+    """Yield some of the needed keys as ranges in their time dimension."""
+    labels = list(dict.fromkeys(_time(key, along) for key in needed))
+    position = {label: place for place, label in enumerate(labels)}
+    rows: dict[Key, list[int]] = {}
+    for key in found:
+        row = ProductKey({**key, along: ""}) if isinstance(key, ProductKey) else ""
+        rows.setdefault(row, []).append(position[_time(key, along)])
+    for row, places in rows.items():
+        for first, last in OrdinalSet.of(places).runs():
+            text = labels[first] if first == last else f"{labels[first]}..{labels[last]}"
+            yield ProductKey({**row, along: text}) if isinstance(row, ProductKey) else text
+
+
+def _time(key: Key, along: str) -> str:
+    """Return the label of a key in its time dimension."""
+    return key[along] if isinstance(key, ProductKey) else key
+
+
+def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
+    """Return what is missing of an input; `log` is None if there is no table."""
+    needed = spec.partitions if spec.partitions is not None else spec.required
+    state = None if spec.version is None or log is None else log.state(spec.version)
+    patterns = None if state is None or needed is None else _patterns(state, spec, needed)
+    if needed is None or (patterns is None and state is not None):
+        keys: tuple[Key, ...] = (EVERY,)
+    else:
+        keys = tuple(one.key for one in needed)
+    everything = frozenset(range(len(keys)))
+    if state is None or log is None:
+        return Missing(spec=spec, needed=keys, never=everything)
+    written = log.ever_written(state)
+    if patterns is None:
+        lacking = frozenset() if written else everything
+    else:
+        covered = Scope(state.columns, dict(zip(patterns, keys, strict=True))).fitted(written)
+        lacking = frozenset(n for n, pattern in enumerate(patterns) if pattern not in covered)
+    is_whole = state.complete and state.first_read == 0
+    never, unknown = (lacking, frozenset[int]()) if is_whole else (frozenset[int](), lacking)
+    return Missing(spec=spec, needed=keys, never=never, unknown=unknown)
+
+
+def _patterns(
+    state: TableState, spec: InputSpec, needed: Sequence[Partition]
+) -> Sequence[Pattern] | None:
+    """Return the needed partitions; None for a table that is read whole and has other columns."""
+    try:
+        return patterns_of(state, spec, needed)
+    except RuntimeFailure:
+        if spec.required is None:
+            raise
+        return None

@@ -1,0 +1,552 @@
+"""Writes Delta tables: partitions replaced in one commit, rows merged or appended once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from textwrap import shorten
+from types import MappingProxyType
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, StructField, StructType
+
+from lineage_backfill.project.locations import is_remote
+from lineage_backfill.runspec.values import OutputSpec
+from spark_runtime.errors import (
+    ConstraintError,
+    RuntimeFailure,
+    SchemaMismatchError,
+    StaleAttemptError,
+    TableError,
+    UndoRefusedError,
+    WriteConflictError,
+)
+from spark_runtime.session import interpreted, keeps_shuffles, seconds, session_like, unsorted
+from spark_runtime.tables.delta.log import METADATA_KEY, DeltaLog, physical_names, with_metadata
+from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
+from spark_runtime.tables.merge import HELD, NEW, Match
+from spark_runtime.tables.places import local_path, place
+from spark_runtime.tables.schema import columns_of, no_rows
+from spark_runtime.tables.scope import describe, predicate
+from spark_runtime.tables.state import Commit, TableState, Transaction, is_numbered
+from spark_runtime.tables.storage import Publication
+from spark_runtime.tables.values import PartitionColumn, Pattern, Values, quoted
+
+#: How often a write is retried after commits that changed no data of its partitions.
+MAX_CONFLICTS = 5
+
+#: Delta's conflicts have no common Python class; their messages share this text.
+_CONFLICT = re.compile(
+    r"\[?DELTA_(CONCURRENT_[A-Z_.]+|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction|Modification)Exception"
+    r"|(Metadata|Protocol)ChangedException"
+)
+_APPEND_ONLY = "delta.appendOnly"
+_NO_TABLE = "DELTA_TABLE_NOT_FOUND"
+_CONDITION = re.compile(r"\[([A-Z_.]+)\]")
+#: What is said where a new table cannot lie.
+_NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
+_CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
+_TEXT_LENGTH = 400
+#: A refusal by Delta that has no Python class: its condition and text, up to Java's stack.
+_REFUSAL = re.compile(
+    r"^[^\n]*\n?: org\.apache\.spark\.sql\.delta\.Delta\w*Exception: "
+    r"(\[[A-Z_.]+\].*?)(?:\n\tat |\Z)",
+    re.DOTALL,
+)
+#: What a broken constraint is called: its name, its column, or its condition.
+_BROKEN = re.compile(
+    r"CHECK constraint (.+?) \(|violated for column: (.+?)\.\s|Failed check: (.+?)\.\s"
+)
+
+
+def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
+    """Create the empty table in a separate commit; a replacement never creates one.
+
+    On a table that does not exist yet, a replacement would not check its rows.
+    """
+    try:
+        _create(spark, schema, output)
+    except Exception as error:  # noqa: BLE001 (told apart here)
+        # Another first writer was faster: use its table, which is checked like any other.
+        if not is_conflict(error):
+            _raise_translated(error, str(output.dataset))
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return the columns as a first `df.write` creates them: nullable at every depth."""
+    fields = schema.toNullable().fields
+    return StructType([StructField(field.name, field.dataType, True) for field in fields])
+
+
+def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
+    names = {field.name.lower(): field.name for field in schema}
+    columns = [names[column.lower()] for column in output.columns]
+    builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
+    builder = builder.location(output.location) if output.location else builder
+    builder = builder.tableName(output.table) if output.table else builder
+    builder = builder.partitionedBy(*columns) if columns else builder
+    try:
+        builder.execute()
+    except AnalysisException as error:
+        if output.location is None or _NO_TABLE not in str(error):
+            raise
+        # A creation that was killed has left a log without commits, which only a write accepts.
+        writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
+        writer.partitionBy(*columns).save(output.location)
+
+
+def location_of(spark: SparkSession, table: str) -> str:
+    """Return the location of a catalog table; raises TableError if it is not a Delta table."""
+    try:
+        return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
+    except Exception as error:
+        if "DELTA_MISSING_DELTA_TABLE" not in str(error):
+            _raise_translated(error, table)
+        if spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY"):
+            raise TableError(
+                f"{table} is a view, which has no partitions of its own",
+                hint="Name the Delta table that it selects from, or read the view inside the job.",
+            ) from error
+        raise TableError(
+            f"table {table} of the catalog is not a Delta table",
+            hint="Convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`.",
+        ) from error
+
+
+class DeltaStorage:
+    """An existing Delta table to write to."""
+
+    counts = True
+    merges = True
+
+    def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
+        self._spark = spark
+        self._log = log
+
+    @property
+    def log(self) -> DeltaLog:
+        """Its versions."""
+        return self._log
+
+    def before(self) -> TableState:
+        """Return the newest version."""
+        return self.log.state()
+
+    @contextmanager
+    def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
+        """Store the rows so that Spark never recomputes them.
+
+        Not in a cache: that compresses columns (more work than writing them), and recomputes what
+        an executor has lost: perhaps other rows than those that were checked.
+        """
+        plan = rows._jdf.queryExecution()
+        if keeps_shuffles(self._spark) and plan.executedPlan().nodeName() == "Exchange":
+            # Shuffled rows are in files: reading them twice costs less than one copy.
+            yield self._over(plan.toRdd(), rows)
+            return
+        kept = rows.localCheckpoint(eager=False)
+        try:
+            yield kept
+        finally:
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+    def _over(self, rdd: Any, rows: DataFrame) -> DataFrame:
+        made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
+        return DataFrame(made, self._spark)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return exclusively(self.log.root, limit=seconds(self._spark, TIMEOUT_SETTING, LIMIT))
+
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
+        """Return the rows of these partitions (None: all) at a version."""
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        try:
+            frame = reader.load(self.log.location)
+        except Exception as error:  # noqa: BLE001 (re-raised)
+            _raise_translated(error, self.log.location)
+        if scope is None:
+            return frame
+        columns = self.log.state(version).columns
+        return frame.where(predicate(columns, scope)) if columns else frame
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Commit; retry after commits that did not change the partitions to replace."""
+        transaction = publication.transaction
+        columns = publication.before.columns
+        conflict: Exception | None = None
+        for _ in range(MAX_CONFLICTS + 1):
+            try:
+                with (
+                    self._alone(),
+                    interpreted(self._spark, publication.count),
+                    unsorted(self._spark, is_single=publication.scope.is_single),
+                ):
+                    publication.recheck(self.log.state())
+                    merging = {"mergeSchema": "true"} if publication.new_columns else {}
+                    if publication.match is not None:
+                        merge(rows, self.log.location, publication, publication.match)
+                    elif publication.adds:
+                        append(rows, self.log.location, transaction, merging)
+                    else:
+                        scope = publication.replaced
+                        replace(rows, self.log.location, columns, scope, transaction, merging)
+            except Exception as error:  # noqa: BLE001 (re-raised below)
+                # Whatever the error: only the log shows whether the commit exists.
+                state = self.log.state()
+                if publication.token in state.tokens:
+                    return self._after(state.tokens[publication.token])
+                if not is_conflict(error):
+                    _raise_translated(error, self.log.location)
+                publication.recheck(state)
+                conflict = error
+                continue
+            version = self.log.state().tokens.get(publication.token)
+            if version is None:
+                raise StaleAttemptError(
+                    f"this attempt was replaced by a later one while it wrote to "
+                    f"{self.log.location}; nothing was written",
+                    hint="Nothing to do: the later attempt completes the run.",
+                )
+            return self._after(version)
+        raise WriteConflictError(
+            f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
+            hint="Retry when fewer processes write to the table.",
+        ) from conflict
+
+    def _after(self, version: int) -> int:
+        """Return the version of a commit to this table; raises WriteConflictError for a new one.
+
+        Delta's writes create a table where there is none.
+        """
+        if version > 0:
+            return version
+        error = WriteConflictError(
+            f"{self.log.location} was deleted while this run wrote to it, and Delta created a new "
+            "table there, which holds only what this run wrote",
+            hint="Delete the new table, restore the previous one, and retry the run.",
+        )
+        error.stands = True
+        raise error
+
+    def fence(self, transaction: Transaction) -> None:
+        """Commit only the transaction, if its number is above those of the same app id."""
+        for again in reversed(range(MAX_CONFLICTS + 1)):
+            state = self.log.state()
+            if state.transactions.get(transaction.app_id, -1) >= transaction.version:
+                return
+            fields = columns_of(state.schema)
+            given = StructType([field for field in fields if not is_numbered(field.metadata)])
+            nothing = no_rows(self._spark, given)
+            try:
+                with self._alone(), interpreted(self._spark, 0):
+                    append(nothing, self.log.location, transaction)
+                self._after(self.log.state().version)
+            except Exception as error:  # noqa: BLE001 (re-raised below)
+                if not is_conflict(error) or not again:
+                    _raise_translated(error, self.log.location)
+
+    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+        """Replace what commits touched with old versions; raises a RuntimeFailure."""
+        state = self.log.state()
+        column = state.numbered
+        if column is not None:
+            raise UndoRefusedError(
+                f"{self.log.location} has the identity column {column!r}, which would get new"
+                " values",
+                hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
+                "came since.",
+            )
+        if state.configuration.get(_APPEND_ONLY) == "true":
+            raise UndoRefusedError(
+                f"{self.log.location} is append-only: none of its rows may be replaced",
+                hint=f"Set {_APPEND_ONLY} = false.",
+            )
+        scopes = self._versions_of(commits)
+        with self._alone():
+            rows: DataFrame | None = None
+            for version, scope in scopes.items():
+                held = as_of(self.log.state(version), state, self.held(version, scope))
+                rows = held if rows is None else rows.unionByName(held)
+            everything = [values for scope in scopes.values() for values in scope]
+            if rows is None:
+                return
+            try:
+                replace(rows, self.log.location, state.columns, everything, transaction)
+            except Exception as error:
+                if is_conflict(error):
+                    raise WriteConflictError(
+                        f"someone else changed {self.log.location} while it was restored; "
+                        "nothing was written",
+                        hint="Try again.",
+                    ) from error
+                known = _translated(error, self.log.location)
+                if isinstance(known, ConstraintError):
+                    raise ConstraintError(
+                        f"old rows break a constraint that {self.log.location} has now; nothing "
+                        "was restored",
+                        hint="Drop the constraint and undo again, or keep the new rows.",
+                    ) from error
+                if known is None and type(error).__name__ == "AnalysisException":
+                    raise UndoRefusedError(
+                        f"the old rows do not fit the columns that {self.log.location} has now: "
+                        f"{str(error).splitlines()[0]}",
+                        hint="Restore its previous columns, or run the job again.",
+                    ) from error
+                if known is None:
+                    raise
+                raise known from error
+
+    def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
+        """Return the partitions to read from each version: few versions, with all files present.
+
+        A partition that no commit touched in between is the same before the oldest of the commits
+        as before its own.
+        """
+        oldest = commits[0].version - 1
+        own: dict[Values, int] = {}
+        for commit in commits:
+            for values in commit.touched:
+                own.setdefault(values, commit.version - 1)
+        at: dict[int, list[Values]] = {}
+        for values, version in own.items():
+            at.setdefault(version, []).append(values)
+        touched: set[Values] = set()
+        scopes: dict[int, list[Values]] = {}
+        for commit in self.log.commits(oldest, max(own.values(), default=oldest) + 1):
+            for values in at.get(commit.version - 1, ()):
+                choices = (oldest, own[values]) if values not in touched else (own[values],)
+                scopes.setdefault(self._whole(values, choices), []).append(values)
+            touched |= commit.touched
+        return scopes
+
+    def _whole(self, values: Values, versions: Sequence[int]) -> int:
+        """Return the first of the versions that still has all files of a partition."""
+        if versions[0] < 0:
+            raise UndoRefusedError(
+                f"{self.log.location} was created by the commit that is to be undone",
+                hint="Delete the table, and restore the previous one if there was one.",
+            )
+        for version in versions:
+            state = self.log.state(version)
+            held = state.contents(values)
+            if held.files is not None and all(self._exists(path) for path, _vector in held.files):
+                return version
+        partition = describe(state.columns, values)
+        if held.files is None:
+            raise UndoRefusedError(
+                f"version {version} of {self.log.location} can no longer be read from its log, "
+                f"so the previous rows of {partition} are unknown",
+                hint="Restore it from a backup.",
+            )
+        raise UndoRefusedError(
+            f"a file of {partition} at version {version} of {self.log.location} is gone",
+            hint="It was vacuumed; restore it from a backup.",
+        )
+
+    def _exists(self, path: str) -> bool:
+        """Whether a data file exists; a shallow clone has the URLs of its source's files."""
+        if path.startswith("file:"):
+            return local_path(path).exists()
+        name = unquote(path)
+        return (place(name, self._spark) if is_remote(name) else self.log.root / name).exists()
+
+
+def replace(
+    frame: DataFrame,
+    location: str,
+    columns: tuple[PartitionColumn, ...],
+    scope: Collection[Pattern],
+    transaction: Transaction,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Replace the partitions in `scope`, or the whole table if that is all of them.
+
+    Always by a condition: without one, Delta also forgets by which columns a table is clustered.
+    """
+    writer = frame.write.format("delta").mode("overwrite").options(**options)
+    writer = writer.option("replaceWhere", predicate(columns, scope))
+    _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
+
+
+def append(
+    frame: DataFrame,
+    location: str,
+    transaction: Transaction,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Append rows, only once for each transaction."""
+    writer = frame.write.format("delta").mode("append").options(**options)
+    _with(writer, transaction).save(location)
+
+
+def merge(rows: DataFrame, location: str, publication: Publication, match: Match) -> None:
+    """Merge rows with distinct keys into the partitions of the scope."""
+    transaction = publication.transaction
+    settings = {
+        "spark.databricks.delta.write.txnAppId": transaction.app_id,
+        "spark.databricks.delta.write.txnVersion": str(transaction.version),
+        "spark.databricks.delta.commitInfo.userMetadata": _metadata(transaction),
+    }
+    if publication.written is not None:  # the rows are stored already
+        settings["spark.databricks.delta.merge.materializeSource"] = "none"
+    if any({"`", "."} & set(column.name) for column in publication.before.columns):
+        # Delta repartitions by these names unquoted, and does not find the columns.
+        settings["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
+    # For MERGE these are session settings; no other write of the run may use them.
+    spark = session_like(rows.sparkSession, settings)
+    scope = predicate(publication.before.columns, publication.scope, HELD)
+    merging = (
+        DeltaTable.forPath(spark, location)
+        .alias(HELD)
+        .merge(rows.alias(NEW), f"({scope}) AND {match.condition}")
+    )
+    if publication.new_columns:
+        merging = merging.withSchemaEvolution()
+    # By name: an identity column is in no row, and keeps its numbers.
+    values: dict[str, str | Column] = {
+        quoted(name): f"{NEW}.{quoted(name)}" for name in rows.columns
+    }
+    merging = merging.whenMatchedUpdate(match.replaces, values).whenNotMatchedInsert(values=values)
+    merging.execute()
+
+
+def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
+    """Return rows of an older version in the table's current columns.
+
+    Renamed columns and wider types keep their values; a column that did not exist yet is NULL, as
+    in all older rows. A dropped column stays dropped.
+    """
+    names = {physical: name for name, physical in physical_names(then).items()}
+    physical = physical_names(now)
+    columns = []
+    for column in columns_of(now.schema):
+        name = names.get(physical[column.name])
+        value = F.lit(None) if name is None else F.col(quoted(name))
+        # Delta itself matches nested fields by name.
+        if name is None or isinstance(column.dataType, AtomicType):
+            value = value.cast(column.dataType)
+        columns.append(value.alias(column.name))
+    return rows.select(*columns)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether our commit failed because of a concurrent one (nothing is visible then)."""
+    return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
+
+
+def _with(writer: Any, transaction: Transaction) -> Any:
+    return (
+        writer.option("txnAppId", transaction.app_id)
+        .option("txnVersion", str(transaction.version))
+        .option("userMetadata", _metadata(transaction))
+    )
+
+
+def _metadata(transaction: Transaction) -> str:
+    text = json.dumps({METADATA_KEY: dict(transaction.metadata)}, ensure_ascii=False)
+    return text.replace("$", "\\u0024")  # Spark replaces ${env:…} by an environment variable
+
+
+def _raise_translated(error: Exception, location: str) -> NoReturn:
+    found = _translated(error, location)
+    if found is None:
+        raise error
+    raise found from error
+
+
+def _translated(error: Exception, location: str) -> RuntimeFailure | None:
+    """Return our error for a Delta error, None if it is unknown."""
+    conditions = _CONDITION.findall(str(error))
+    broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
+    if broken:
+        # Delta's message contains the row; rows must not get into logs.
+        named = _BROKEN.search(f"{error} ")
+        name = broken[0] if named is None else f"{next(filter(None, named.groups()))}, {broken[0]}"
+        return ConstraintError(
+            f"rows for {location} break a constraint of the table ({name}); nothing was written",
+            hint="Correct the rows in the job, or drop the constraint.",
+        )
+    if any("INVALID_CHARACTERS_IN_COLUMN_NAME" in condition for condition in conditions):
+        return SchemaMismatchError(
+            f"{location} cannot have a column whose name holds a blank, a tab, a line end or one "
+            "of ,;{}()=; nothing was written",
+            hint="Rename it in the job, or set delta.columnMapping.mode = 'name' on the table.",
+        )
+    if said := _NO_PLACE.search(str(error)):
+        return TableError(
+            f"the table of {location} cannot be created: {said[0]}",
+            hint="Correct its `location` or `table`, or create the folder or schema it is to lie "
+            "in.",
+        )
+    if any("APPEND_ONLY" in condition for condition in conditions):
+        return TableError(
+            f"{location} is append-only: none of its rows may be replaced",
+            hint='Write it by mode = "append", or set delta.appendOnly = false.',
+        )
+    if refused := _REFUSAL.match(str(error)):
+        said_by_delta = shorten(refused[1], _TEXT_LENGTH, placeholder=" …")
+        return TableError(
+            f"Delta refuses to read or write {location}: {said_by_delta}",
+            hint="Correct the job's columns or the table's properties as Delta describes; a table "
+            "of a newer Delta needs that version in this Spark.",
+        )
+    return None
+
+
+class NewDeltaTable(DeltaStorage):
+    """A Delta table that its first write creates, once its rows are checked.
+
+    `find` returns its log; for a table of the catalog only once it exists.
+    """
+
+    counts = False
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        find: Callable[[], DeltaLog],
+        schema: StructType,
+        output: OutputSpec,
+    ) -> None:
+        self._spark = spark
+        self._find = find
+        self._schema = _nullable(schema)
+        self._output = output
+
+    @property
+    def log(self) -> DeltaLog:
+        """Its versions; raises TableError before a table of the catalog is created."""
+        return self._find()
+
+    def before(self) -> TableState:
+        """Return the table as it will be created."""
+        names = {name.lower(): name for name in self._schema.names}
+        columns = [names[column.lower()] for column in self._output.columns]
+        layout = {"schemaString": self._schema.json(), "partitionColumns": columns}
+        return with_metadata(TableState(), layout)
+
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
+        """Return the rows, none if the table does not exist yet."""
+        if version < 0:
+            return no_rows(self._spark, self._schema)
+        return super().held(version, scope)
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Create the table, then commit to it as to any other."""
+        create(self._spark, self._schema, self._output)
+        ours = publication.transaction
+        if ours.metadata["attempt"] > 1:  # an earlier attempt may be creating it too
+            self.fence(Transaction(app_id=ours.app_id, version=ours.version - 1, metadata={}))
+        return super().publish(rows, publication)
+
+
+#: Its entry in the table of formats.
+storage = DeltaStorage

@@ -1,0 +1,699 @@
+"""Reads a Delta table's log without Spark: versions, partitions, row counts and writers.
+
+The state of a table is the result of applying its commits in order. Every state is immutable and
+shares unchanged parts with the one before, so a warm process only reads new commits. If the first
+commits have been cleaned up, the state starts from a checkpoint if a reader for its Parquet files
+is given; otherwise it is incomplete, and unknown values are None. The format:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from threading import Lock
+from typing import Any
+from urllib.parse import unquote
+
+from spark_runtime.errors import TableError
+from spark_runtime.tables.places import Place, local_path, mark
+from spark_runtime.tables.state import Commit, Contents, File, TableState, note_tokens
+from spark_runtime.tables.values import (
+    CHAR_TYPE,
+    PartitionColumn,
+    Values,
+    logged,
+    partition_columns,
+)
+
+METADATA_KEY = "lineage_backfill"
+
+#: Reads the actions in the Parquet files of a checkpoint.
+CheckpointReader = Callable[[list[str]], Iterable[Mapping[str, Any]]]
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+#: Classic, one of several parts, or named by a UUID (version 2 of the format).
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)"
+)
+#: With these features a table keeps its newest commits elsewhere, so the log here is incomplete.
+_COMMITS_ELSEWHERE = {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+#: States kept: a run reads its table before and after, and the pinned versions of its inputs.
+_STATES_KEPT = 8
+
+
+class DeltaLog:
+    """The log of one table; `location` is a path or a `file:` URL, unless `root` is given."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        checkpoint_reader: CheckpointReader | None = None,
+        root: Place | None = None,
+    ) -> None:
+        self.location = location
+        self.root: Place = local_path(location) if root is None else root
+        self._folder = self.root / "_delta_log"
+        self._checkpoint_reader = checkpoint_reader
+        self._states: dict[int, TableState] = {}
+        self._mark: tuple[int, int] | None = None
+        self._reading = Lock()  # runs of one application share a log
+
+    def latest_version(self) -> int | None:
+        """Return the newest version, None if there is no table; raises TableError."""
+        commits, checkpoints = self._list()
+        newest = max((*commits, *checkpoints), default=None)
+        if newest is None and self.root.exists() and not self._is_empty():
+            raise TableError.missing(
+                f"{self.location} holds files and is not a Delta table",
+                hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
+            )
+        return newest
+
+    def _is_empty(self) -> bool:
+        """Whether the place is a folder without visible files."""
+        try:
+            return all(entry.name.startswith(("_", ".")) for entry in self.root.iterdir())
+        except NotADirectoryError:
+            return False
+
+    def state(self, version: int | None = None) -> TableState:
+        """Return the table at a version (None: the newest); raises TableError if it is gone."""
+        target = self.latest_version() if version is None else version
+        if target is None:
+            raise self._dropped()
+        with self._reading:
+            return self._state(target)
+
+    def left_by(self, version: int) -> TableState:
+        """Return the table right after a version, as at its end: all changes are in the log."""
+        return self.state(version)
+
+    def _state(self, target: int) -> TableState:
+        newest = max(self._states, default=-1)
+        if newest >= 0 and mark(self._path(newest)) != self._mark:
+            self._states.clear()  # recreated, with other files of the same names
+        if target not in self._states:
+            start = max((version for version in self._states if version < target), default=-1)
+            self._states[target] = self._play(self._states.get(start, TableState()), target)
+            while len(self._states) > _STATES_KEPT:
+                del self._states[min(self._states.keys() - {target})]
+            self._mark = mark(self._path(max(self._states)))
+        return self._states[target]
+
+    def ever_written(self, state: TableState) -> set[Values]:
+        """Return the partitions ever written up to a version, as far as the log shows."""
+        return {*state.partitions, *state.emptied}
+
+    def commits(self, after: int, until: int) -> Iterator[Commit]:
+        """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
+        columns, names = _columns_of(self.layout(until))
+        for version in range(after + 1, until + 1):
+            actions = self._read(version)
+            held = _Holders(partial(self.state, version - 1), self.location)
+            commit = _commit(version, actions, columns, names, held)
+            metadata = _metadata(actions)
+            if metadata is not None and version > 0:
+                before = self.layout(version - 1)
+                commit = replace(commit, repartitioned=_is_repartitioned(before, metadata))
+            yield commit
+
+    def first_version_since(self, instant: datetime) -> int | None:
+        """Return the first version that is as new as `instant` (aware), None if none is.
+
+        Times are those of Delta's time travel: in the commit if the table keeps them, else of its
+        file, and never earlier than those before. Raises TableError if commits that were cleaned up
+        may be as new.
+        """
+        newest = self.latest_version()
+        if newest is None:
+            return None
+        first = self.oldest_commit(newest)
+        times = self.times(first, newest)
+        found = next((version for version, at in times.items() if at >= instant), None)
+        if found is not None and found == first > 0:
+            raise TableError(
+                f"the log of {self.location} reaches back to version {found} only: what changed "
+                f"before it, since {instant.isoformat()}, is not known",
+                hint="Name the partitions that changed.",
+            )
+        return found
+
+    def oldest_commit(self, until: int) -> int:
+        """Return the first of the consecutive commits up to a version."""
+        commits, _ = self._list()
+        first = until + 1
+        while first - 1 in commits:
+            first -= 1
+        return first
+
+    def times(self, first: int, until: int) -> dict[int, datetime]:
+        """Return the time of each of these versions; never earlier than those before.
+
+        Times are those of Delta's time travel. Raises TableError if a commit is gone.
+        """
+        found: dict[int, datetime] = {}
+        for version in range(first, until + 1):
+            stat = mark(self._path(version))
+            if stat is None:
+                self._read(version)  # raises
+            at = self._committed_at(version)
+            if at is None and stat is not None:
+                at = _instant(stat[1])
+            assert at is not None
+            found[version] = max(at, found.get(version - 1, at))
+        return found
+
+    def layout(self, version: int) -> TableState:
+        """Return schema and partition columns at a version; its contents may be incomplete.
+
+        Reads one small file if Delta wrote a checksum; raises TableError.
+        """
+        found = self._states.get(version) or self._checksum(version) or self.state(version)
+        if not found.schema:
+            raise TableError(
+                f"the log of {self.location} holds the schema in a checkpoint only",
+                hint="Only Spark can read it.",
+            )
+        return found
+
+    def _committed_at(self, version: int) -> datetime | None:
+        """Return the time in a commit, None if the table keeps none."""
+        path = self._path(version)
+        return _at(_info(_parsed(_lines(path)[:1], path)).get("inCommitTimestamp"))
+
+    def _checksum(self, version: int) -> TableState | None:
+        """Return the checksum file of a version, None if there is none."""
+        try:
+            text = (self._folder / f"{version:020}.crc").read_text(encoding="utf-8")
+            checksum = json.loads(text)
+            held = {"metaData": checksum["metadata"], "protocol": checksum.get("protocol")}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if _flaw(held) or not held["metaData"]:
+            return None
+        _refuse_commits_elsewhere(held["protocol"] or {}, self.location)
+        return with_metadata(TableState(version=version, complete=False), held["metaData"])
+
+    def _play(self, state: TableState, target: int) -> TableState:
+        commits, checkpoints = self._list()
+        start = state.version + 1
+        if not commits.issuperset(range(start, target + 1)):
+            start, state = self._from_checkpoint(commits, checkpoints, target)
+        for version in range(start, target + 1):
+            actions = self._read(version)
+            if version == 0:
+                self._check_first(actions)
+            state = _advance(state, version, actions, self.location)
+        return state
+
+    def _check_first(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Raise TableError unless the first commit describes the table."""
+        for kind in ("protocol", "metaData"):
+            if not any(action.get(kind) for action in actions):
+                raise _damaged(self._path(0), f"the first commit has no `{kind}`")
+
+    def _from_checkpoint(
+        self, commits: set[int], checkpoints: Mapping[int, list[Place]], target: int
+    ) -> tuple[int, TableState]:
+        usable = [v for v in checkpoints if v <= target]
+        if not usable:
+            wanted = range(target + 1)
+            raise self._gone(
+                next(v for v in wanted if v not in commits) if 0 in commits else target
+            )
+        newest = max(usable)
+        actions = self._read_checkpoint(checkpoints[newest])
+        if actions is None:
+            known = self._checksum(newest) or TableState(complete=False, version=newest)
+            return newest + 1, replace(known, first_read=newest + 1)
+        state = _advance(TableState(first_read=newest + 1), newest, actions, self.location)
+        return newest + 1, state
+
+    def _read_checkpoint(self, files: list[Place]) -> list[Mapping[str, Any]] | None:
+        """Return the actions of a checkpoint, None without a reader for its files."""
+        if files[0].name.endswith(".json"):
+            actions: list[Mapping[str, Any]] = list(_actions(files[0]))
+        elif self._checkpoint_reader is None:
+            return None
+        else:
+            actions = list(self._checkpoint_reader(list(map(str, files))))
+        sidecars = [
+            str(self._folder / "_sidecars" / unquote(action["sidecar"]["path"]))
+            for action in actions
+            if action.get("sidecar")
+        ]
+        if sidecars and self._checkpoint_reader is None:
+            return None
+        if sidecars and self._checkpoint_reader is not None:
+            actions += self._checkpoint_reader(sidecars)
+        return actions
+
+    def _list(self) -> tuple[set[int], dict[int, list[Place]]]:
+        """Return the versions of the commits, and the files of complete checkpoints by version."""
+        commits: set[int] = set()
+        parts: dict[tuple[int, str], list[Place]] = {}
+        try:
+            names = sorted(entry.name for entry in self._folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return commits, {}
+        except OSError as error:  # unknown whether a table exists: that is not the same as no table
+            raise TableError(
+                f"the log of {self.location} cannot be read: {error}",
+                hint="Grant read access to its folder; an object store also needs its file system "
+                "among Spark's jars.",
+            ) from error
+        for name in names:
+            if match := _COMMIT.fullmatch(name):
+                commits.add(int(match[1]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                group = (int(match[1]), match[3] or name)
+                parts.setdefault(group, []).append(self._folder / name)
+        whole = {
+            version: files
+            for (version, total), files in parts.items()
+            if not total.isdigit() or len(files) == int(total)
+        }
+        return commits, whole
+
+    def _path(self, version: int) -> Place:
+        return self._folder / f"{version:020}.json"
+
+    def _read(self, version: int) -> list[dict[str, Any]]:
+        try:
+            return _actions(self._path(version))
+        except FileNotFoundError as error:
+            raise self._gone(version) from error
+
+    def _dropped(self) -> TableError:
+        return TableError.missing(
+            f"there is no Delta table at {self.location}",
+            hint="It was dropped, or its `location` is wrong.",
+        )
+
+    def _gone(self, version: int) -> TableError:
+        commits, _ = self._list()
+        newest = self.latest_version()
+        if newest is None:
+            return self._dropped()
+        if any(older < version for older in commits) and version < newest:
+            return _damaged(self._path(version), "it is missing between older and newer commits")
+        if version > newest:
+            return TableError(
+                f"the log of {self.location} ends with version {newest}, a later one was asked for",
+                hint="The table was rebuilt or restored from a copy since then; plan again.",
+            )
+        if version == newest:
+            return TableError(
+                f"the log of {self.location} is damaged: version {newest} is there, and neither a "
+                "checkpoint nor the older commits that it builds on",
+                hint="Restore the missing files from a backup; without them the table cannot be "
+                "read.",
+            )
+        return TableError(
+            f"version {version} of {self.location} is no longer in its log",
+            hint="Its log was cleaned up; only newer versions can be read.",
+        )
+
+
+def _instant(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+
+def _actions(path: Place) -> list[dict[str, Any]]:
+    return _parsed(_lines(path), path)
+
+
+def _lines(path: Place) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return []
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TableError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="Grant read access to it, and check what it is.",
+        ) from error
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
+    """Return the actions on the lines of a commit; raises TableError unless each is complete."""
+    try:
+        actions = [json.loads(line) for line in lines]
+    except (RecursionError, ValueError):
+        raise _damaged(path, "it does not hold one JSON object per line") from None
+    flaw = next(filter(None, map(_flaw, actions)), "" if actions else "it holds no action")
+    if flaw:
+        raise _damaged(path, flaw)
+    return actions
+
+
+def _damaged(path: Place, flaw: str) -> TableError:
+    return TableError(
+        f"{path} is damaged: {flaw}",
+        hint="Restore this file from a backup; later versions cannot be read without it.",
+    )
+
+
+_ANY = (dict, type(None))
+#: Members of actions that are read here, with their types; `commitInfo` may hold anything.
+_MEMBERS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "add": {"path": (str,), "partitionValues": (dict,), "dataChange": (bool, type(None))},
+    "remove": {"path": (str,), "partitionValues": _ANY, "dataChange": (bool, type(None))},
+    "metaData": {"schemaString": (str,), "configuration": _ANY},
+    "txn": {"appId": (str,), "version": (int,)},
+    "protocol": {
+        "minReaderVersion": (int,),
+        "minWriterVersion": (int,),
+        "readerFeatures": (list, type(None)),
+        "writerFeatures": (list, type(None)),
+    },
+    "deletionVector": {"storageType": (str,), "pathOrInlineDv": (str,), "cardinality": (int,)},
+}
+
+
+def _flaw(action: object) -> str:
+    """Return what is wrong with an action; empty if nothing is."""
+    if not isinstance(action, dict) or not action:
+        return "a line holds no action"
+    for kind, body in action.items():
+        if body is None:
+            continue
+        if not isinstance(body, dict):
+            return f"its `{kind}` is not a JSON object"
+        for name, types in _MEMBERS.get(kind, {}).items():
+            if not isinstance(body.get(name), types):
+                return f"its `{kind}` has no valid `{name}`"
+        if kind in ("add", "remove"):
+            values = (body.get("partitionValues") or {}).values()
+            if not all(isinstance(value, str | None) for value in values):
+                return f"its `{kind}` has no valid `partitionValues`"
+            if body.get("deletionVector") is not None:
+                return _flaw({"deletionVector": body["deletionVector"]})
+        if kind == "metaData" and not _is_readable(body):
+            return "its `metaData` has no valid schema and partition columns"
+    return ""
+
+
+def _is_readable(metadata: Mapping[str, Any]) -> bool:
+    """Whether a `metaData` action has a schema with its partition columns."""
+    try:
+        _columns_of(with_metadata(TableState(), metadata))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _advance(
+    state: TableState, version: int, actions: Sequence[Mapping[str, Any]], location: str
+) -> TableState:
+    """Return the table after one more commit."""
+    previous = state
+    for action in actions:
+        _refuse_commits_elsewhere(action.get("protocol") or {}, location)
+    metadata = _metadata(actions)
+    if metadata is not None:
+        if _is_repartitioned(state, metadata):
+            # This commit removes all earlier files.
+            state = replace(state, partitions={}, emptied=frozenset())
+            actions = [action for action in actions if not action.get("remove")]
+        state = with_metadata(state, metadata)
+    if _clusters(actions):
+        state = replace(state, clustered=True)
+    columns, names = _columns_of(state)
+    held = _Holders(lambda: previous, location)
+    commit = _commit(version, actions, columns, names, held)
+
+    changes: dict[Values, list[tuple[str, Mapping[str, Any]]]] = {}
+    for kind in ("remove", "add"):
+        for body in (action[kind] for action in actions if action.get(kind)):
+            values = _values(body, columns, names, held)
+            if values is not None:
+                changes.setdefault(values, []).append((kind, body))
+    recorded = _recorded(commit)
+    partitions = dict(state.partitions)
+    for values, bodies in changes.items():
+        contents = _after(state.contents(values), bodies, touched=values in commit.touched)
+        if contents is None:
+            partitions.pop(values, None)
+        elif values in recorded:
+            partitions[values] = Contents(contents.files, recorded[values])
+        else:
+            partitions[values] = contents
+
+    emptied = (changes.keys() | recorded.keys()) - partitions.keys()
+    tokens = dict(state.tokens)
+    note_tokens(tokens, commit)
+    txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
+    return replace(
+        state,
+        version=version,
+        partitions=partitions,
+        emptied=state.emptied | emptied if emptied else state.emptied,
+        transactions={**state.transactions, **txns} if txns else state.transactions,
+        tokens=tokens,
+    )
+
+
+def _after(
+    before: Contents, bodies: Sequence[tuple[str, Mapping[str, Any]]], *, touched: bool
+) -> Contents | None:
+    """Return the contents of a partition after a commit; None for nothing."""
+    files = _changed(before.files, bodies)
+    if files is not None and not files:
+        return None
+    # A checkpoint adds files without `dataChange`: their contents are unknown.
+    return Contents(files, before.fingerprint if before.files and not touched else None)
+
+
+def _recorded(commit: Commit) -> dict[Values, str | None]:
+    found = commit.metadata.get("partitions", ())
+    return {tuple(values): fingerprint for values, _rows_written, fingerprint in found}
+
+
+def _clusters(actions: Iterable[Mapping[str, Any]]) -> bool:
+    domains = (action.get("domainMetadata") or {} for action in actions)
+    return any(one.get("domain") == "delta.clustering" for one in domains)
+
+
+class _Holders:
+    """The partition of each file before a commit that removes files without naming partitions."""
+
+    def __init__(self, before: Callable[[], TableState], location: str) -> None:
+        self._before, self._location = before, location
+        self._found: dict[str, Values] | None = None
+
+    def of(self, path: str) -> Values | None:
+        """Return the partition of a file, None if it did not exist; raises TableError."""
+        state = self._before()
+        if self._found is None:
+            held = state.partitions.items()
+            self._found = {path: v for v, contents in held for path, _ in contents.files or ()}
+        if path not in self._found and not state.complete:
+            raise TableError(
+                f"version {state.version + 1} of {self._location} removes a file without saying of "
+                "which partition, and the log does not reach back to where it was added",
+                hint="Name the partitions that changed.",
+            )
+        return self._found.get(path)
+
+
+def _changed(
+    files: Mapping[File, int | None] | None, bodies: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Mapping[File, int | None] | None:
+    if files is None:
+        return None
+    changed = dict(files)
+    for kind, body in bodies:
+        if kind == "add":
+            changed[_file(body)] = _rows(body)
+        else:
+            changed.pop(_file(body), None)
+    return changed
+
+
+def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((a["metaData"] for a in actions if a.get("metaData")), None)
+
+
+def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
+    """Whether the table gets other partition columns; renaming does not count."""
+    (columns, names), (others, other_names) = map(
+        _columns_of, (state, with_metadata(TableState(), metadata))
+    )
+    return names != other_names or [c.type for c in columns] != [c.type for c in others]
+
+
+def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> None:
+    names = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
+    elsewhere = sorted(_COMMITS_ELSEWHERE.intersection(map(str, names)))
+    if elsewhere:
+        raise TableError(
+            f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
+            "catalog alone",
+            hint="Use a table whose log is in its folder.",
+        )
+
+
+def with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
+    """Return the table with schema, partition columns and id as its `metaData` action has them."""
+    schema = json.loads(metadata["schemaString"])
+    types = {field["name"].lower(): _type_name(field) for field in schema["fields"]}
+    return replace(
+        state,
+        table_id=metadata.get("id"),
+        schema=schema,
+        configuration=dict(metadata.get("configuration") or {}),
+        columns=partition_columns(metadata.get("partitionColumns") or (), types),
+    )
+
+
+def _type_name(field: Mapping[str, Any]) -> str:
+    """Return the type of a column; Spark stores CHAR types in its metadata."""
+    kind, char = field["type"], str((field.get("metadata") or {}).get(CHAR_TYPE))
+    if char.startswith("char"):
+        return char
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[str, ...]]:
+    """Return the partition columns and their names in the log."""
+    physical = {name.lower(): written for name, written in physical_names(state).items()}
+    return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
+
+
+def physical_names(state: TableState) -> dict[str, str]:
+    """Return the physical name of each column in files and log."""
+    return {
+        field["name"]: (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
+        for field in state.schema.get("fields", ())
+    }
+
+
+def _commit(
+    version: int,
+    actions: Sequence[Mapping[str, Any]],
+    columns: tuple[PartitionColumn, ...],
+    names: tuple[str, ...],
+    held: _Holders,
+) -> Commit:
+    info = _info(actions)
+    bodies = (a.get("add") or a.get("remove") for a in actions)
+    changed = (b for b in bodies if b and b.get("dataChange", True))
+    touched = {_values(body, columns, names, held) for body in changed}
+    return Commit(
+        version=version,
+        touched=frozenset(values for values in touched if values is not None),
+        at=_at(info.get("inCommitTimestamp") or info.get("timestamp")),
+        by=info.get("userName") or info.get("engineInfo"),
+        operation=info.get("operation", "unknown operation"),
+        metadata=_our_metadata(info.get("userMetadata")),
+        merged=_merged(info),
+    )
+
+
+_INFO: Mapping[str, type] = {
+    **dict.fromkeys(("inCommitTimestamp", "timestamp"), int),
+    **dict.fromkeys(("operation", "userName", "engineInfo", "userMetadata"), str),
+    "operationMetrics": dict,
+}
+
+
+def _info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the members of `commitInfo` that have their usual types; any JSON is allowed there."""
+    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
+    return {name: info[name] for name, kind in _INFO.items() if isinstance(info.get(name), kind)}
+
+
+def _at(milliseconds: int | None) -> datetime | None:
+    """Return an instant, None if there is none or no such one."""
+    try:
+        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
+def _merged(info: Mapping[str, Any]) -> Mapping[str, int] | None:
+    metrics = info.get("operationMetrics") or {}
+    names = {
+        f"numTargetRows{what.capitalize()}": what for what in ("inserted", "updated", "deleted")
+    }
+    counts = {what: _count(metrics.get(name)) for name, what in names.items()}
+    known = {what: count for what, count in counts.items() if count is not None}
+    return known if info.get("operation") == "MERGE" and len(known) == len(names) else None
+
+
+def _count(value: object) -> int | None:
+    """Return a number that may be written as text, None if it is none."""
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def _our_metadata(text: str | None) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    ours = document.get(METADATA_KEY) if isinstance(document, dict) else None
+    return ours if isinstance(ours, dict) and _is_ours(ours) else {}
+
+
+def _is_ours(document: Mapping[str, Any]) -> bool:
+    """Whether metadata has the members of ours with their types."""
+    undone, partitions = document.get("undo_of") or [], document.get("partitions") or []
+    undone = [undone] if isinstance(undone, str) else undone
+    return (
+        isinstance(document.get("token"), str | None)
+        and isinstance(document.get("taken_back"), int | None)
+        and isinstance(undone, list)
+        and all(isinstance(one, str) for one in undone)
+        and isinstance(partitions, list)
+        and all(isinstance(one, list) and len(one) == 3 for one in partitions)
+        and all(isinstance(values, list) for values, _, _ in partitions)
+    )
+
+
+def _values(
+    body: Mapping[str, Any],
+    columns: tuple[PartitionColumn, ...],
+    names: tuple[str, ...],
+    held: _Holders,
+) -> Values | None:
+    """Return the partition of a file, None for one that is removed but never existed."""
+    # A `remove` omits NULL keys; some writers only name the file, which is allowed.
+    values = body.get("partitionValues")
+    if values is None and columns:
+        return held.of(body["path"])
+    values = values or {}
+    return tuple(
+        logged(column, values.get(name)) for column, name in zip(columns, names, strict=True)
+    )
+
+
+def _file(body: Mapping[str, Any]) -> File:
+    vector = body.get("deletionVector")
+    if not vector:
+        return body["path"], None
+    return body["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def _rows(body: Mapping[str, Any]) -> int | None:
+    try:
+        stats = json.loads(body.get("stats") or "{}") or body.get("stats_parsed") or {}
+    except (TypeError, ValueError):
+        return None
+    records = _count(stats.get("numRecords") if isinstance(stats, dict) else None)
+    vector = body.get("deletionVector")
+    return records - int(vector["cardinality"]) if vector and records is not None else records

@@ -1,0 +1,246 @@
+"""The contents of a table at one version, and its commits, in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from spark_runtime.errors import TableError
+from spark_runtime.tables.values import PartitionColumn, Pattern, Values, is_exact
+
+P = TypeVar("P")
+
+_UNDO = "undo:"
+#: Schema metadata of identity columns, and of those that also accept explicit values.
+IDENTITY = "delta.identity.start"
+_EXPLICIT = "delta.identity.allowExplicitInsert"
+
+#: A data file: its path and the id of its deletion vector, if it has one.
+File = tuple[str, str | None]
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is unknown."""
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of one partition: its files with their row counts (None: unknown).
+
+    `files` is None if the log does not reach back far enough.
+    """
+
+    files: Mapping[File, int | None] | None = field(default_factory=dict)
+    #: The fingerprint of the rows, from the commit that wrote all of them.
+    fingerprint: str | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None if unknown."""
+        return None if self.files is None else total(self.files.values())
+
+    def counted(self, rows: int) -> Contents:
+        """Return it with the counted number of rows."""
+        files = dict.fromkeys(self.files or {("", None): None}, 0)
+        return Contents({**files, next(iter(files)): rows}, self.fingerprint)
+
+
+#: The fingerprint of no rows, for any columns.
+EMPTY_FINGERPRINT = "empty"
+NOTHING = Contents(fingerprint=EMPTY_FINGERPRINT)
+UNKNOWN = Contents(files=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table at one version."""
+
+    version: int = -1
+    #: The id of the table: a recreated table has another one.
+    table_id: str | None = None
+    complete: bool = True
+    #: The oldest commit that was read; the metadata of older ones is unknown.
+    first_read: int = 0
+    columns: tuple[PartitionColumn, ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    clustered: bool = False
+    partitions: Mapping[Values, Contents] = field(default_factory=dict)
+    #: Partitions without data that a commit wrote to, or emptied.
+    emptied: frozenset[Values] = frozenset()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    #: The version committed by the attempt with this token.
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    #: Ids of the data files of partitions, for formats in which not every change is a commit.
+    stamps: Mapping[Values, object] = field(default_factory=dict)
+
+    @property
+    def numbered(self) -> str | None:
+        """The first identity column without explicit values."""
+        fields = self.schema.get("fields", ())
+        return next((str(f["name"]) for f in fields if is_numbered(f.get("metadata") or {})), None)
+
+    def contents(self, values: Pattern) -> Contents:
+        """Return the contents of a partition."""
+        if not is_exact(values):
+            return NOTHING  # unpartitioned contents
+        return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
+
+    def listed(self) -> Iterable[Values]:
+        """Return the partitions with data; raises TableError if not all are known."""
+        if not self.complete:
+            raise TableError(
+                f"the log does not reach back far enough to list the partitions of version "
+                f"{self.version}",
+                hint="Only Spark can read its checkpoint.",
+            )
+        return self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A table when a run first saw it: its version (-1: it did not exist), and its id, if known.
+
+    `stamps` are those of its state, None if unknown.
+    """
+
+    version: int = -1
+    table_id: str | None = None
+    stamps: Mapping[Values, object] | None = None
+
+    @classmethod
+    def of(cls, state: TableState | None) -> Since:
+        """Return it for a table, None if there is none yet."""
+        return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
+
+    def problem(self, state: TableState) -> str | None:
+        """Return why the current table is another one, None if it is the same."""
+        if self.table_id is not None and state.table_id != self.table_id:
+            return "was dropped and created again"
+        if state.version < self.version:
+            return f"is at version {state.version}, and was at {self.version}"
+        return None
+
+    def restamped(self, state: TableState, own: Iterable[Commit]) -> set[Values]:
+        """Return the partitions whose files are neither the original ones nor from own commits.
+
+        Empty if its stamps are unknown. `own` are the own commits since, oldest first.
+        """
+        if self.stamps is None:
+            return set()
+        seen, now = dict(self.stamps), state.stamps
+        for commit in own:
+            seen.update(commit.stamps)
+        return {
+            values
+            for values in seen.keys() | now.keys()
+            if (seen.get(values) or None) != now.get(values)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit."""
+
+    version: int
+    #: The partitions whose rows it changed (an OPTIMIZE changes none).
+    touched: frozenset[Values]
+    operation: str
+    metadata: Mapping[str, Any]
+    """Ours; empty for a commit of another writer."""
+    #: Whether it changed the partition columns; then `touched` is meaningless.
+    repartitioned: bool = False
+    at: datetime | None = None
+    #: The user or the program, if the log has it.
+    by: str | None = None
+    #: The rows that a merge `inserted`, `updated` and `deleted`; None if unknown.
+    merged: Mapping[str, int] | None = None
+    #: The stamps of the touched partitions after it, if states have stamps.
+    stamps: Mapping[Values, object] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """The tokens of the attempts that made it, and `undo_token`s of those it undoes."""
+        undone = map(undo_token, undone_by(self.metadata))
+        token = self.metadata.get("token")
+        return frozenset([*undone, token] if token else undone)
+
+    def changed(self, partitions: Collection[P]) -> Collection[P | Values]:
+        """Return which of these partitions it changed: all, if it changed the partition columns."""
+        if self.repartitioned:
+            return partitions
+        return [values for values in self.touched if values in partitions]
+
+    def __str__(self) -> str:
+        backfill = self.metadata.get("backfill_id")
+        parts = [
+            self.operation,
+            f"of backfill {backfill}" if backfill else f"by {self.by}" if self.by else "",
+            f"at {self.at:%Y-%m-%dT%H:%M:%SZ}" if self.at else "",
+        ]
+        return f"version {self.version} ({' '.join(filter(None, parts))})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Identifies a commit of ours, and prevents making it twice."""
+
+    app_id: str
+    version: int
+    metadata: Mapping[str, Any]
+
+
+class TableLog(Protocol):
+    """The versions of one table."""
+
+    location: str
+
+    def latest_version(self) -> int | None:
+        """Return the newest version, None if there is no table; raises TableError."""
+
+    def state(self, version: int | None = None) -> TableState:
+        """Return the table at a version (None: the newest); raises TableError if it is gone."""
+
+    def left_by(self, version: int) -> TableState:
+        """Return the table right after a version, without what others changed before the next."""
+
+    def commits(self, after: int, until: int) -> Iterator[Commit]:
+        """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
+
+    def ever_written(self, state: TableState) -> set[Values]:
+        """Return the partitions that were written by a version, as far as the log tells."""
+
+
+def is_numbered(metadata: Mapping[str, Any]) -> bool:
+    """Whether the metadata is that of an identity column without explicit values."""
+    return IDENTITY in metadata and not metadata.get(_EXPLICIT)
+
+
+def undo_token(token: str) -> str:
+    """Return the token of a commit that undoes the one with this token."""
+    return f"{_UNDO}{token}"
+
+
+def note_tokens(tokens: dict[str, int], commit: Commit) -> None:
+    """Add the attempts of one more commit.
+
+    An attempt that it reverts counts as undone; an undo that it reverts does not count.
+    """
+    taken_back = commit.metadata.get("taken_back")
+    if taken_back is not None:
+        for token in [token for token, version in tokens.items() if version == taken_back]:
+            if token.startswith(_UNDO):
+                del tokens[token]
+            else:
+                tokens[undo_token(token)] = commit.version
+    tokens.update(dict.fromkeys(commit.tokens, commit.version))
+
+
+def undone_by(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tokens of the commits that a commit with this metadata undoes."""
+    undone = metadata.get("undo_of") or ()
+    return (undone,) if isinstance(undone, str) else tuple(undone)

@@ -1,0 +1,1 @@
+"""Writes exactly the partitions of a run."""

@@ -1,0 +1,96 @@
+"""What a plan says of its jobs that the edges do not tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lineage_backfill.critic.advice import advice
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.plans.request import ChangedDataset, Request
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+)
+
+RAW, CLEAN, PAGE = (DatasetRef("n", name) for name in ("raw", "clean", "page"))
+DAG, TASK, REPORT, MAIL = (JobRef("n", name) for name in ("etl", "etl.clean", "report", "mail"))
+JOBS = [
+    JobNode(ref=DAG),
+    JobNode(ref=TASK, reads=(RAW,), writes=(CLEAN,), parent=DAG),
+    JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,)),
+    JobNode(ref=MAIL),
+]
+
+
+def said(
+    *changed: JobNode, dropped: tuple[DatasetRef, ...] = (), include_former: bool = False
+) -> list[str]:
+    """Return the advice where these jobs take the place of their namesakes."""
+    jobs = {node.ref: node for node in [*JOBS, *changed]}
+    snapshot = LineageSnapshot.of(
+        jobs.values(), [DatasetNode(ref=ref, dropped=True) for ref in dropped]
+    )
+    every = DatasetDeclaration(
+        name="*", calendar=CalendarDeclaration(grain="day", start="2024-01-01")
+    )
+    plan = build_plan(
+        Request(
+            changed=(ChangedDataset(dataset=RAW, keys=("2024-01-02",)),),
+            include_former=include_former,
+        ),
+        snapshot,
+        Declarations(namespace="n", datasets=(every,)),
+        now=datetime(2024, 1, 5, tzinfo=UTC),
+    )
+    return list(advice(plan, snapshot))
+
+
+def test_nothing_told_is_nothing_said() -> None:
+    assert said() == []
+    report = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), after=(TASK,))
+    assert said(report) == [], "the data leads there as well"
+    assert said(JobNode(ref=MAIL, after=(JobRef("n", "other"),))) == []
+
+
+def test_what_an_orchestrator_starts_after_a_planned_job_is_missed_aloud() -> None:
+    for waited_for in (REPORT, DAG, TASK):  # a DAG is its tasks
+        (text,) = said(JobNode(ref=MAIL, after=(waited_for,)))
+        assert text.startswith("not planned: their orchestrator starts them after planned jobs")
+        assert text.endswith(": n:mail")
+
+
+def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:
+    old = DatasetRef("n", "old")
+    for jobs in (
+        [JobNode(ref=MAIL, former_reads=(RAW,))],  # what changed
+        [JobNode(ref=MAIL, former_reads=(CLEAN,))],  # what a planned job writes
+        [JobNode(ref=TASK, reads=(RAW,), writes=(CLEAN,), former_writes=(old,))]
+        + [JobNode(ref=MAIL, reads=(old,))],  # what it wrote
+    ):
+        (text,) = said(*jobs)
+        assert text.startswith("not planned: only edges of older runs lead there")
+        assert text.endswith(": n:mail")
+        assert said(*jobs, include_former=True) == []
+    elsewhere = JobNode(ref=MAIL, former_reads=(old,))
+    assert said(elsewhere) == []
+    assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), former_reads=(RAW,))) == []
+
+
+def test_what_a_job_reads_within_itself_alone_is_missed_aloud() -> None:
+    for inner in (RAW, CLEAN):  # what changed, what a planned job writes
+        (text,) = said(JobNode(ref=MAIL, inner=(inner,)))
+        assert text.startswith("not planned: they read changed data only where their own parts")
+        assert text.endswith(": n:mail")
+    assert said(JobNode(ref=MAIL, inner=(DatasetRef("n", "far"),))) == []
+    assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), inner=(PAGE,))) == []
+
+
+def test_streams_and_dropped_datasets_are_planned_aloud() -> None:
+    stream = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), processing="STREAM")
+    (text,) = said(stream)
+    assert text == "planned, but streaming jobs, which have no runs by partition: n:report"
+    (text,) = said(dropped=(PAGE, DatasetRef("n", "far")))
+    assert text == "read or written by the plan, but dropped since: n:page"

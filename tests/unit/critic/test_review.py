@@ -1,0 +1,223 @@
+"""The project file held against the lineage: each mistake is found once, with what was meant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lineage_backfill.critic.review import Finding, review
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
+from tests.unit.planning.world import NOW, dataset, declarations, job, lineage
+
+EDGES = """
+    raw > clean > clean
+    clean, rates > daily > daily
+    daily > page >
+"""
+DAYS = """
+[[dataset]]
+name = "*"
+grain = "day"
+start = "2024-01-01"
+column = "ds"
+location = "x"
+"""
+JOBS = """
+[[job]]
+name = "*"
+engine = "local"
+entrypoint = "a:b"
+"""
+
+
+def found(toml: str, snapshot: LineageSnapshot | None = None) -> list[Finding]:
+    return list(review(snapshot or lineage(EDGES), declarations(toml), now=NOW))
+
+
+def shown(findings: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(one.level, one.kind, one.place) for one in findings]
+
+
+def test_a_file_that_fits_the_lineage_has_no_findings() -> None:
+    assert found(DAYS + JOBS) == []
+
+
+DAILY = "[[job]]\nname = 'daily'\nengine = 'local'\nentrypoint = 'a:b'\n"
+TABLE = "[[dataset]]\nname = {!r}\ngrain = 'day'\nlocation = 'x'\ncolumn = 'ds'\n"
+CASES = {
+    "a misspelt dataset": (
+        TABLE.format("cleen"),
+        ("warning", "unknown-dataset", '[[dataset]] "cleen"'),
+        "Did you mean clean?",
+    ),
+    "a dataset of another namespace": (
+        "[[dataset]]\nnamespace = 'v'\n" + TABLE.format("raw").partition("\n")[2],
+        ("warning", "unknown-dataset", '[[dataset]] "raw"'),
+        "The name exists in the namespace w: add `namespace` to the table.",
+    ),
+    "a glob that matches nothing": (
+        TABLE.format("zz*"),
+        ("warning", "unknown-dataset", '[[dataset]] "zz*"'),
+        "Correct the pattern, or remove the entry.",
+    ),
+    "a glob of which an earlier one takes all": (
+        TABLE.format("r*"),
+        ("warning", "unknown-dataset", '[[dataset]] "r*"'),
+        "Correct the pattern, or remove the entry.",
+    ),
+    "a misspelt job": (
+        "[[job]]\nname = 'dayly'",
+        ("warning", "unknown-job", '[[job]] "dayly"'),
+        "Did you mean daily?",
+    ),
+    "a job that only the file knows": (
+        DAILY.replace("daily", "new")
+        + "[[job.reads]]\ndataset = 'clean'\n[[job.writes]]\ndataset = 'daily'",
+        ("note", "declared-job", '[[job]] "new"'),
+        "",
+    ),
+    "an edge to a misspelt dataset": (
+        DAILY + "[[job.reads]]\ndataset = 'clen'",
+        ("error", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
+        "Did you mean clean?",
+    ),
+    "an edge that the lineage does not have": (
+        DAILY + "[[job.reads]]\ndataset = 'raw'",
+        ("note", "declared-edge", '[[job]] "daily" [[job.reads]] "raw"'),
+        "",
+    ),
+    "an edge of a glob that no job has": (
+        DAILY.replace("daily", "d*") + "[[job.reads]]\ndataset = 'raw'",
+        ("warning", "unknown-edge", '[[job]] "d*" [[job.reads]] "raw"'),
+        "In the lineage, its jobs use clean, rates.",
+    ),
+    "a start that is no key": (
+        TABLE.format("raw") + "start = '2024-W01'",
+        ("error", "contradiction", '[[dataset]] "raw"'),
+        "Write it like 2024-06-15",
+    ),
+    "a mapping that does not fit its calendars": (
+        DAILY + "[[job.reads]]\ndataset = 'clean'\nmapping = 'map'\nmap = { eu = ['de'] }",
+        ("error", "contradiction", "job daily"),
+        "",
+    ),
+    "a job without an engine": (
+        "[[job]]\nname = 'page'",
+        ("note", "no-engine", "to run"),
+        "`impact` does not need it; `run` refuses without it.",
+    ),
+    "a job without an entrypoint": (
+        "[[job]]\nname = 'page'\nengine = 'local'",
+        ("note", "no-entrypoint", "to run"),
+        "`impact` does not need it; `run` refuses without it.",
+    ),
+    "a dataset that lies nowhere": (
+        "[[dataset]]\nname = 'raw'\ngrain = 'day'\ncolumn = 'ds'",
+        ("note", "no-location", "to run"),
+        "`impact` does not need it; `run` refuses without it.",
+    ),
+    "a dataset without a column for its key": (
+        "[[dataset]]\nname = 'raw'\ngrain = 'day'\nlocation = 'x'",
+        ("note", "no-column", "to run"),
+        "`impact` does not need it; `run` refuses without it.",
+    ),
+    "a whole table that a default would replace": (
+        "[[dataset]]\nname = 'daily'\ngrain = 'none'\nlocation = 'x'",
+        ("note", "no-mode", "to run"),
+        "`impact` does not need it; `run` refuses without it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_mistake_is_found_once(name: str) -> None:
+    toml, expected, hint = CASES[name]
+    (one,) = found(DAYS + toml + JOBS)
+    assert (one.level, one.kind, one.place) == expected
+    assert hint in one.hint
+
+
+def test_a_job_that_would_be_blocked_is_named_with_the_reason() -> None:
+    month = "[[dataset]]\nname = 'daily'\ngrain = 'month'\ncolumn = 'm'\nlocation = 'x'\n"
+    days = "[[job]]\nname = 'daily'\ngrain = 'day'\nengine = 'local'\nentrypoint = 'a:b'\n"
+    (one,) = found(DAYS + month + days + JOBS)
+    assert (one.level, one.kind, one.place) == ("warning", "blocked", "job daily")
+    assert "coarser than its run calendar" in one.text
+    assert "merge" in one.hint
+
+
+def test_unknown_partitioning_is_told_once_for_each_dataset_with_the_jobs_it_blocks() -> None:
+    findings = found(TABLE.format("raw") + TABLE.format("clean"))
+    unknown = [one for one in findings if one.kind == "unknown-partitioning"]
+    assert [(one.place, one.text) for one in unknown] == [
+        ("dataset daily", "partitioning unknown; this blocks daily, page"),
+        (
+            "dataset rates",
+            "partitioning unknown; this blocks daily if it changes",
+        ),
+    ]
+
+
+def test_a_wrong_glob_is_told_once_and_hides_nothing_else() -> None:
+    findings = found(DAYS.replace("2024-01-01", "1st of May") + TABLE.format("rats") + JOBS)
+    assert shown(findings) == [
+        ("error", "contradiction", '[[dataset]] "*"'),
+        ("warning", "unknown-dataset", '[[dataset]] "rats"'),
+    ]
+
+
+def test_a_column_that_the_schema_does_not_have_is_found() -> None:
+    nodes = [DatasetNode(ref=dataset(name), fields=("dt", "price")) for name in ("raw", "rates")]
+    snapshot = LineageSnapshot.of(lineage(EDGES).jobs.values(), nodes)
+    (one,) = found(DAYS.replace('"ds"', '"dtt"') + JOBS, snapshot)
+    assert one.text == "no column 'dtt' in rates, raw"
+    assert one.hint == "Did you mean dt?"
+
+
+def test_what_the_lineage_says_otherwise_is_found() -> None:
+    hours = DatasetNode(ref=dataset("raw"), partitioning={"grain": "hour"})
+    history = tuple(
+        ObservedRun(
+            job=job("clean"),
+            run_id=str(day),
+            state="COMPLETE",
+            nominal_start=(start := NOW.replace(hour=0) - timedelta(days=day)),
+            nominal_end=start + timedelta(days=1),
+        )
+        for day in range(4)
+    )
+    snapshot = LineageSnapshot.of(lineage(EDGES).jobs.values(), [hours], history=history)
+    week = TABLE.format("clean").replace("day", "week")
+    findings = found(DAYS + TABLE.format("raw") + week + JOBS, snapshot)
+    assert [(one.kind, one.text) for one in findings] == [
+        (
+            "contradiction",
+            "is declared day in UTC, and the partitioning facet in the lineage differs",
+        ),
+        (
+            "contradiction",
+            "is declared week in UTC, and the nominal times of 4 runs are each one day in UTC",
+        ),
+    ]
+
+
+def test_edges_that_only_older_runs_had_are_told_as_such() -> None:
+    node = JobNode(ref=job("daily"), writes=(dataset("d"),), former_reads=(dataset("old"),))
+    snapshot = LineageSnapshot.of([node], [DatasetNode(ref=dataset("old"))])
+    (one,) = found(DAYS + DAILY + "[[job.reads]]\ndataset = 'old'", snapshot)
+    assert one.text == "this edge is from older runs only; it is added to the lineage"
+
+
+def test_a_namespace_that_nothing_has_is_found() -> None:
+    declared = replace(declarations(DAYS + JOBS), namespace="shop")
+    findings = review(lineage(EDGES), declared, now=NOW)
+    assert ("warning", "unknown-namespace", "[project]") in shown(list(findings))
+
+
+def test_a_facet_that_cannot_be_read_is_told() -> None:
+    broken = DatasetNode(ref=dataset("raw"), partitioning={"grain": "fortnight"})
+    snapshot = LineageSnapshot.of(lineage(EDGES).jobs.values(), [broken])
+    findings = found(JOBS, snapshot)
+    assert ("warning", "facet", "lineage") in shown(findings)
