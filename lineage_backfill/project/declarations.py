@@ -111,7 +111,8 @@ class DatasetDeclaration:
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
     as format stands for the key's label. `pattern` folds one-name-per-partition datasets. Rows are
-    identified by the columns `row_key`; values of the columns in `mask` are never shown.
+    identified by the columns `row_key`; values of the columns in `mask` are never shown. One that
+    is `expected` need not be known yet.
     """
 
     name: str
@@ -126,6 +127,7 @@ class DatasetDeclaration:
     table: str | None = None
     row_key: tuple[str, ...] = field(default=(), repr=False)
     mask: tuple[str, ...] = field(default=(), repr=False)
+    expected: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.retention is not None:
@@ -307,7 +309,8 @@ class JobDeclaration:
     where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
     expression that starts its runs, in `schedule_zone`, or the zone of its calendar; one without
     keys also covers those since the firing before where it is to `collect_schedule_gaps`. `rules`
-    say how its runs are made. Raises CronError and DeclarationError.
+    say how its runs are made. One that is `expected` need not be known yet. Raises CronError and
+    DeclarationError.
     """
 
     name: str
@@ -328,6 +331,7 @@ class JobDeclaration:
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
     rules: RunRules = field(default=RunRules(), repr=False)
+    expected: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.schedule is not None:

@@ -44,6 +44,8 @@ from lineage_backfill.project.table import Table, near_misses
 #: The keys of which a calendar has exactly one.
 CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")
 _GRAINS: tuple[str, ...] = get_args(Grain)
+#: The grain that `init` drafts where the lineage does not show it; it states none.
+UNANSWERED = "?"
 #: The address of a host, in the brackets that a namespace may have.
 _IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -136,6 +138,7 @@ def read_dataset(table: Table, base: Path) -> DatasetDeclaration:
             table=where,
             row_key=table.texts("row_key") or (),
             mask=table.texts("mask") or (),
+            expected=table.flag("expected", False),
         )
         table.done()
         return completed(declaration)
@@ -170,6 +173,8 @@ def read_calendar(
     table: Table, *, told: bool = False
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
     """Read a calendar; its kind may come from a pattern (`told`)."""
+    if table.values.get("grain") == UNANSWERED:
+        table.raw("grain")
     given = [kind for kind in CALENDAR_KINDS if kind in table]
     if len(given) > 1:
         raise table.error(
@@ -249,6 +254,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
             airflow=_airflow(table),
             rules=_rules(table),
+            expected=table.flag("expected", False),
             reads=tuple(read_edge(one) for one in table.tables("reads")),
             writes=tuple(read_output(one) for one in table.tables("writes")),
         )
