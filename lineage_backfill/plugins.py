@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, ConfigError
-from lineage_backfill.setting_types import SettingError, checked
+from lineage_backfill.typed import SettingError, checked
 
 #: How Python says that a setting is unknown or missing.
 _UNKNOWN = re.compile(r"unexpected keyword argument '([^']+)'")

@@ -16,7 +16,8 @@ from lineage_backfill.plans.request import (
     LogRange,
     Request,
 )
-from lineage_backfill.project.table import Table, near_misses
+from lineage_backfill.project.table import Table
+from lineage_backfill.typed import near_misses
 
 #: Versions of a table: the one before all, and the largest.
 _BEFORE_ALL, _LAST = -1, 2**63 - 1

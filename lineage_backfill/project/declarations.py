@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, get_args
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
 from lineage_backfill.project.run_rules import RunRules
-from lineage_backfill.setting_types import misfit
+from lineage_backfill.typed import Misfit
 
 BatchPolicy = Literal["key", "range", "aligned"] | int
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
@@ -27,8 +27,8 @@ MOST_KEYS: Final = 100_000
 
 def check_count(name: str, count: int, *, least: int = 0) -> None:
     """Raise DeclarationError if a number of keys is below `least` or above MOST_KEYS."""
-    if fault := misfit(name, int, count):  # code and facets are not typed
-        raise DeclarationError(fault)
+    if type(count) is not int:  # code and facets are not typed
+        raise DeclarationError(Misfit("must be a whole number, not {value}", count).sentence(name))
     if not least <= count <= MOST_KEYS:
         bound = f"least {least}" if count < least else f"most {MOST_KEYS}"
         raise DeclarationError(

@@ -39,7 +39,8 @@ from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.matching import is_glob, refuse_twice
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.run_rules import HOW_LONG, Failure, RunRules, RunWindow, read_length
-from lineage_backfill.project.table import Table, near_misses
+from lineage_backfill.project.table import Table
+from lineage_backfill.typed import near_misses
 
 #: The keys of which a calendar has exactly one.
 CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")

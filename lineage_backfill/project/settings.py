@@ -19,8 +19,9 @@ from lineage_backfill.project.declarations import Declarations, EngineDeclaratio
 from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
 from lineage_backfill.project.run_rules import Failure, RunRules
-from lineage_backfill.project.table import Table, near_misses
+from lineage_backfill.project.table import Table
 from lineage_backfill.redaction import MASK, redacted, remember, secrets_in_address
+from lineage_backfill.typed import near_misses
 
 #: Returns the bytes of a file, None where there is none; raises ConfigError.
 ReadFile = Callable[[Path], bytes | None]

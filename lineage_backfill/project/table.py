@@ -8,17 +8,9 @@ from datetime import date, datetime, time
 from typing import Any, TypeVar, cast
 
 from lineage_backfill.errors import ConfigError, UsageError
-from lineage_backfill.model import did_you_mean, listed
-from lineage_backfill.setting_types import misfit
+from lineage_backfill.typed import Misfit, Rules, near_misses, reader
 
 T = TypeVar("T")
-
-
-def near_misses(word: str, known: Iterable[str]) -> str:
-    """Return a hint that offers what `word` may have meant, or lists all that is known."""
-    names = list(known)
-    near = did_you_mean(word, names, "`{}`".format)
-    return near or (f"Known here: {listed(names, len(names), '`{}`'.format)}." if names else "")
 
 
 class Table:
@@ -170,10 +162,12 @@ class Table:
 
     def _typed(self, key: str, kind: type[T]) -> T | None:
         value = self.raw(key)
-        fault = None if value is None else misfit(key, kind, value)
-        if fault is not None:
-            raise self.error(fault)
-        return cast("T | None", value)
+        if value is None or (kind is int and type(value) is int):  # which has bounds
+            return cast("T | None", value)
+        try:
+            return cast("T | None", reader(kind)(value, Rules()))
+        except Misfit as error:
+            raise self.error(error.sentence(key)) from None
 
 
 def _title(item: Mapping[str, Any], number: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.project.likeness import Likeness, likeness
 from lineage_backfill.project.slips import Slips, is_slip
-from lineage_backfill.project.table import near_misses
+from lineage_backfill.typed import near_misses
 
 #: Names the target where the command line does not.
 VARIABLE = "LINEAGE_BACKFILL_TARGET"

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
-from lineage_backfill.project.table import near_misses
+from lineage_backfill.typed import near_misses
 from spark_runtime.errors import EntrypointError
 from spark_runtime.tables.fingerprint import hashed
 from spark_runtime.tables.values import quoted, unused

@@ -63,7 +63,7 @@ from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
-from lineage_backfill.setting_types import check_members
+from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
 #: How long a new run waits in Airflow while its other tasks are marked.

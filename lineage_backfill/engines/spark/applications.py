@@ -31,7 +31,7 @@ from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
-from lineage_backfill.setting_types import check_members
+from lineage_backfill.typed import check_members
 
 _JAVA = "spark.driver.defaultJavaOptions"
 #: A driver out of memory ends: with a full heap it would fail the next runs, too.

@@ -15,7 +15,7 @@ from lineage_backfill.engines.spark.pool import PoolEngine, complaint
 from lineage_backfill.engines.spark.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.setting_types import check_members
+from lineage_backfill.typed import check_members
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
 

@@ -17,7 +17,7 @@ from lineage_backfill.files import private_folder
 #: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
 CORE = (
     *("__init__", "errors", "model", "partitions", "project", "redaction", "runspec"),
-    "setting_types",
+    "typed",
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code gives the same archive, whatever its file times
 

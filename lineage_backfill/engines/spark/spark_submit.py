@@ -32,7 +32,7 @@ from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableE
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
-from lineage_backfill.setting_types import check_members
+from lineage_backfill.typed import check_members
 
 #: Settings for Delta, which a session only takes when it starts.
 _DELTA = {
