@@ -43,7 +43,7 @@ class LiveRuns:
         self._calendar_of = calendar_of
         self._now = now
         self._refuses = refuses
-        self._said = ""
+        self._last = ""
         self._looked = time.monotonic()
 
     def blocker(self, runs: Sequence[PlannedRun]) -> str:
@@ -51,18 +51,18 @@ class LiveRuns:
 
         Raises BackfillError if an engine fails to answer.
         """
-        if self._said and time.monotonic() - self._looked < _AGAIN:
-            return self._said
-        if self._said:
+        if self._last and time.monotonic() - self._looked < _AGAIN:
+            return self._last
+        if self._last:
             self._outside, self._looked = self._look(), time.monotonic()
-        said = map(self._in_lineage, runs)
-        self._said = next(filter(None, said), "") or self._in_engines(runs)
-        if self._said and self._refuses:
+        found = map(self._in_lineage, runs)
+        self._last = next(filter(None, found), "") or self._in_engines(runs)
+        if self._last and self._refuses:
             raise ConflictError(
-                self._said,
+                self._last,
                 hint="Wait for its end; if it is dead, set LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
             )
-        return self._said
+        return self._last
 
     def _in_engines(self, runs: Sequence[PlannedRun]) -> str:
         wanted: dict[tuple[str, JobRef], PartitionSet] = {}
@@ -74,10 +74,10 @@ class LiveRuns:
         for (engine, job), keys in wanted.items():
             calendar = self._calendar_of(job)
             assert calendar is not None
-            told = self._engines[engine](job)
+            reported = self._engines[engine](job)
             try:
                 # An engine may name keys that are newer than the plan.
-                shared = keys & parse_existing(calendar, told or ())
+                shared = keys & parse_existing(calendar, reported or ())
             except UsageError as error:
                 raise UnfitRunError(
                     f"cannot determine which keys others run: engine {engine!r} names keys that"

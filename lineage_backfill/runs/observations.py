@@ -46,9 +46,9 @@ def histories_of(
     if not by_spark:
         every, places = places, _near(places)
         silent |= dict.fromkeys(every.keys() - places.keys(), "only Spark reads its log")
-    told = dict(zip(places, logs.histories(list(places.values())), strict=True))
-    silent |= {ref: str(one) for ref, one in told.items() if isinstance(one, BackfillError)}
-    return {ref: one for ref, one in told.items() if isinstance(one, TableHistory)}, silent
+    found = dict(zip(places, logs.histories(list(places.values())), strict=True))
+    silent |= {ref: str(one) for ref, one in found.items() if isinstance(one, BackfillError)}
+    return {ref: one for ref, one in found.items() if isinstance(one, TableHistory)}, silent
 
 
 def records_of(
@@ -105,11 +105,11 @@ def of_undo(
     read at all.
     """
     places = _near(_places(resolver, datasets)[0])
-    told = logs.blockers(list(places.values()))
+    answers = logs.blockers(list(places.values()))
     return {
-        dataset: said
-        for dataset, said in zip(places, told, strict=True)
-        if not isinstance(said, BackfillError)
+        dataset: answer
+        for dataset, answer in zip(places, answers, strict=True)
+        if not isinstance(answer, BackfillError)
     }
 
 

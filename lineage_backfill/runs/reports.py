@@ -169,7 +169,7 @@ def report(
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
     _add_written(attempts, written, written_by)
-    _look_up([one for one in outputs.values() if one.untold], logs)
+    _look_up([one for one in outputs.values() if one.unreported], logs)
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
     return {
@@ -213,12 +213,12 @@ def _not_planned(plans: Iterable[Plan]) -> Iterator[Document]:
 
 
 def _look_up(
-    untold: Sequence[_Output],
+    unreported: Sequence[_Output],
     logs: Callable[[Collection[DatasetRef]], Mapping[DatasetRef, TableRecord]],
 ) -> None:
     """Read from tables' logs what runs without a result wrote."""
-    records = logs({one.dataset for one in untold}) if untold else {}
-    for one in untold:
+    records = logs({one.dataset for one in unreported}) if unreported else {}
+    for one in unreported:
         one.look(records.get(one.dataset, TableRecord()))
 
 
@@ -231,14 +231,14 @@ def _add_written(
     last = {attempt.run_id: attempt for attempt in attempts if attempt.state.is_final}
     for attempt in attempts:
         if attempt.state is AttemptState.SUCCEEDED:
-            told = {
+            report = {
                 DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one
                 for one in (attempt.result or {}).get("outputs", ())
             }
-            for dataset, one in told.items():
+            for dataset, one in report.items():
                 output(attempt.run_id, dataset).touch(one)
-            for dataset in written[attempt.run_id] - told.keys():
-                output(attempt.run_id, dataset).untold.append(attempt)
+            for dataset in written[attempt.run_id] - report.keys():
+                output(attempt.run_id, dataset).unreported.append(attempt)
         elif attempt.result is None and attempt is last.get(attempt.run_id):
             for dataset in written[attempt.run_id]:
                 output(attempt.run_id, dataset).is_seen = False
@@ -251,17 +251,19 @@ class _Part:
     `*`, which may be missing in a calendar made from the plan.
     """
 
-    def __init__(self, keys: PartitionSet, box: Any, version: int, told: Mapping[str, Any]) -> None:
+    def __init__(
+        self, keys: PartitionSet, box: Any, version: int, report: Mapping[str, Any]
+    ) -> None:
         self.keys, self.box = keys, box
-        self.first = self.last = told
+        self.first = self.last = report
         self._from = self._to = version
 
-    def write(self, version: int, told: Mapping[str, Any]) -> None:
+    def write(self, version: int, report: Mapping[str, Any]) -> None:
         """Add what a run says of it that made this version of the table."""
         if version < self._from:
-            self._from, self.first = version, told
+            self._from, self.first = version, report
         if version >= self._to:
-            self._to, self.last = version, told
+            self._to, self.last = version, report
 
     @property
     def is_changed(self) -> bool:
@@ -294,7 +296,7 @@ class _Output:
         self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
         self.is_seen = True  # what each unsuccessful run wrote
-        self.untold: list[AttemptRecord] = []  # that succeeded without a result
+        self.unreported: list[AttemptRecord] = []  # that succeeded without a result
 
     def plan(self, keys: KeySet) -> None:
         """Set the partitions that the runs were to write."""
@@ -310,7 +312,7 @@ class _Output:
         The log does not show who made a commit. Planned keys count as the run's; others may be of
         another writer, and are listed separately.
         """
-        times = [(one.submitted_at, one.ended_at or one.submitted_at) for one in self.untold]
+        times = [(one.submitted_at, one.ended_at or one.submitted_at) for one in self.unreported]
         for what, found in (("changed", record.changes), ("touched", record.builds)):
             within = (one for one in found if any(a <= one.at <= b for a, b in times))
             keys = PartitionSet.union(one.keys for one in within)
@@ -342,14 +344,14 @@ class _Output:
         """Return its part of the report."""
         planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
         unexpected = touched - planned
-        missing = NOTHING if self.untold else planned - touched
+        missing = NOTHING if self.unreported else planned - touched
         exact: bool | None = not (missing or unexpected or self.strange)
-        is_certain = not self.untold or (touched == planned and not self.sets["meanwhile"])
+        is_certain = not self.unreported or (touched == planned and not self.sets["meanwhile"])
         return {
             "dataset": named(self.dataset),
             "job": named(self.job),
             "exact": None if exact and not is_certain else exact,
-            "by_log": bool(self.untold),
+            "by_log": bool(self.unreported),
             "known": is_certain and self.is_seen,
             **{name: self._set(keys) for name, keys in self.sets.items()},
             **self._became(),

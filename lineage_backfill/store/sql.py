@@ -363,8 +363,8 @@ class SqlRunStore(RunStore):
         )
         with self._write(lease) as connection:
             connection.execute(_held(lease).values(uses=dict(uses)))
-            told = connection.execute(others).scalars().all()
-        return tuple({name: Use(*use) for name, use in (one or {}).items()} for one in told)
+            found = connection.execute(others).scalars().all()
+        return tuple({name: Use(*use) for name, use in (one or {}).items()} for one in found)
 
     def release(self, lease: Lease) -> None:
         with self._write() as connection:

@@ -26,7 +26,7 @@ def write_moves(
     connection: sa.Connection, backfill_id: str, moves: Iterable[Move], now: datetime
 ) -> None:
     """Write moves of the runs of a backfill, in their order; raises MoveRefused."""
-    told: list[_Row] = []
+    events_: list[_Row] = []
     for (state, is_tried), group in groupby(moves, key=_kind):
         together = list(group)
         rows = [_row(backfill_id, move, now) for move in together]
@@ -37,8 +37,8 @@ def write_moves(
         elif is_tried:
             _TRIED.execute(connection, rows)
         _write_traces(connection, state, together, rows)
-        told += rows
-    _TELL.execute(connection, told)
+        events_ += rows
+    _LOG.execute(connection, events_)
 
 
 def _kind(move: Move) -> tuple[RunState, bool]:
@@ -160,7 +160,7 @@ def _insert(table: sa.Table, *columns: str, **others: str) -> _Statement:
 _ATTEMPT = ("backfill_id", "run_id", "attempt")
 _KEYS = ("job_namespace", "job_name", "keys_id")
 _OPEN = _insert(attempts, *_ATTEMPT, "token", "machine", state="tried", submitted_at="now")
-_TELL = _insert(events, "backfill_id", "run_id", "detail", at="now", kind="state")
+_LOG = _insert(events, "backfill_id", "run_id", "detail", at="now", kind="state")
 _BEGIN = _insert(traces, *_ATTEMPT, *_KEYS, "keys", "first", "last", since="now")
 _FORGET = _Statement(sa.delete(traces).where(_same(traces, *_KEYS)))
 _COMPLETE = _Statement(

@@ -38,7 +38,7 @@ from lineage_backfill.runs.drive.owner import LEASE, is_dead, is_driving, machin
 from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.runs.drive.run_loop import RunLoop, Services, SpecBuilder
 from lineage_backfill.runs.drive.scheduler import JobLimits, Scheduler
-from lineage_backfill.runs.drive.store_outage import PatientStore
+from lineage_backfill.runs.drive.store_outage import RetryingStore
 
 _log = logging.getLogger(__name__)
 #: Makes the judge of a backfill's plans.
@@ -100,8 +100,8 @@ class Executor:
         self._lets_go = False
         self._stopped = threading.Event()
         #: The same store; calls are retried while its database does not answer.
-        self._patient = cast(
-            RunStore, PatientStore(self.store, self.reporter.waiting, self._stopped)
+        self._retrying = cast(
+            RunStore, RetryingStore(self.store, self.reporter.waiting, self._stopped)
         )
 
     def start(
@@ -273,20 +273,19 @@ class Executor:
                 same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
                 if record.settings.tail and same:
                     runs = tail.runs or ()
-                    self._patient.extend(lease, plan_to_dict(tail), runs, now=self.clock.now())
+                    self._retrying.extend(lease, plan_to_dict(tail), runs, now=self.clock.now())
                     self.reporter.backfill_extended(tail)
                     plans.append(tail)
                     continue
                 left = [_left(job) for job in tail.jobs]
-            self._patient.enter(lease, state, now=self.clock.now(), left=left)
+            self._retrying.enter(lease, state, now=self.clock.now(), left=left)
             self._log_state(record, state)
             self.reporter.backfill_finished(record.id, state)
             return state
 
     def _log_state(self, record: BackfillRecord, state: BackfillState) -> None:
         facts = {"backfill": record.id, "title": record.title, "state": state}
-        said = ("backfill %s (%s) is %s", record.id, record.title, state)
-        _log.info(*said, extra={"facts": facts})
+        _log.info("backfill %s (%s) is %s", record.id, record.title, state, extra={"facts": facts})
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait for the start of the backfill, or a control request."""
@@ -323,7 +322,7 @@ class Executor:
             return None
         now = self.clock.now()
         # Planning may take some time.
-        self._patient.renew(lease, now=self._patient.time(now), ttl=LEASE)
+        self._retrying.renew(lease, now=self._retrying.time(now), ttl=LEASE)
         return self.tail(plans, now)
 
     def _drive_once(
@@ -337,7 +336,7 @@ class Executor:
         # After a control request nothing is submitted.
         needing = [run for run in left if record.control is None or run.id in under_way]
         engines = self._engines_of(needing, undo=record.undo_of is not None)
-        self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
+        self._retrying.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         if record.control is None and self._locked(lease, left, waiting):
             self._make_ready(engines, waiting)
         scheduler = Scheduler(
@@ -348,7 +347,7 @@ class Executor:
             pools=self.pools,
         )
         services = Services(
-            store=self._patient,
+            store=self._retrying,
             engines=engines,
             spec_builder=self.spec_builder,
             reporter=self.reporter,
@@ -432,13 +431,13 @@ class Executor:
 
     def _wait(self, lease: Lease, blocker: Callable[[], str]) -> bool:
         """Wait while there is a blocker, holding the lease; False after a request or a stop."""
-        said = ""
+        reported = ""
         while what := blocker():
-            if what != said:
+            if what != reported:
                 self.reporter.waiting(what)
-            said = what
-            now = self._patient.time(self.clock.now())
-            control = self._patient.renew(lease, now=now, ttl=LEASE)
+            reported = what
+            now = self._retrying.time(self.clock.now())
+            control = self._retrying.renew(lease, now=now, ttl=LEASE)
             if control is not None or self._stopped.wait(_LOOK):
                 return False
         return True

@@ -191,7 +191,7 @@ class RunLoop:
                     continue
                 if self._is_over():
                     return self._state()
-                moves = self._take(timeout=self._patience())
+                moves = self._take(timeout=self._time_left())
         finally:
             self._over.set()
             heartbeat.join()
@@ -373,8 +373,8 @@ class RunLoop:
                 "token": self._tokens.get(move.run_id),
                 "error": move.error,
             }
-            said = f": {move.error}" if move.error else ""
-            _log.info("run %s is %s%s", move.run_id, move.state, said, extra={"facts": facts})
+            why = f": {move.error}" if move.error else ""
+            _log.info("run %s is %s%s", move.run_id, move.state, why, extra={"facts": facts})
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
         """Submit attempts to their engines; returns the accepted ones with their handles."""
@@ -455,7 +455,7 @@ class RunLoop:
             timeout = 0
         return moves
 
-    def _patience(self) -> float | None:
+    def _time_left(self) -> float | None:
         """Return the seconds until the next retry or deadline, None if there is none."""
         due = [self._deadline] if self._deadline is not None else []
         if self._delayed and not self._stopping:
@@ -507,10 +507,10 @@ class RunLoop:
         failure: Failure = "failure"
         if attempt.token in self._timed_out:
             failure = "timeout"
-            said = f"timed out after {limits.timeout}"
+            why = f"timed out after {limits.timeout}"
             if found is not None and found.origin is Origin.ADOPTED:
-                said = f"{said}; {outcome.error}"
-            outcome = replace(outcome, state=AttemptState.FAILED, error=said)
+                why = f"{why}; {outcome.error}"
+            outcome = replace(outcome, state=AttemptState.FAILED, error=why)
         elif outcome.transient or outcome.state is AttemptState.LOST:
             failure = "transient"
         if outcome.state is AttemptState.CANCELLED:
@@ -711,8 +711,8 @@ def _without_secrets(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _unrepeated(outcome: Outcome) -> Outcome:
     """Return the outcome of a job that must not be retried automatically."""
-    said = f"{outcome.error or outcome.state}; not tried again: the job is not idempotent"
-    return replace(outcome, error=said, transient=False)
+    error = f"{outcome.error or outcome.state}; not tried again: the job is not idempotent"
+    return replace(outcome, error=error, transient=False)
 
 
 def _blocked(blocked: Iterable[Blocked]) -> list[Move]:

@@ -14,20 +14,20 @@ from lineage_backfill.errors import StoreError, StoreUnreachableError
 from lineage_backfill.ports import Lease, Move, RunStore
 
 #: How many seconds to wait for a store.
-PATIENCE = 300.0
+STORE_TIMEOUT = 300.0
 _LONGEST = 10.0  # seconds between two tries
 
 
-class PatientStore:
-    """A run store whose calls are retried until it answers, for at most PATIENCE seconds.
+class RetryingStore:
+    """A run store whose calls are retried until it answers, for at most STORE_TIMEOUT seconds.
 
-    `said` is called once with the error's message; `stopped` ends the waiting. Then the
+    `report` is called once with the error's message; `stopped` ends the waiting. Then the
     StoreUnreachableError of the last try is raised.
     """
 
-    def __init__(self, store: RunStore, said: Callable[[str], None], stopped: Event) -> None:
+    def __init__(self, store: RunStore, report: Callable[[str], None], stopped: Event) -> None:
         self._store = store
-        self._said = said
+        self._report = report
         self._stopped = stopped
 
     def __getattr__(self, name: str) -> Any:
@@ -57,15 +57,15 @@ class PatientStore:
         return all(states[run_id] is state for run_id, state in last.items())
 
     def _repeated(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        said = ""
-        deadline = time.monotonic() + PATIENCE
+        reported = ""
+        deadline = time.monotonic() + STORE_TIMEOUT
         for pause in chain((0.25, 0.5, 1.0, 2.0, 4.0), repeat(_LONGEST)):
             try:
                 return call(*given, **named)
             except StoreUnreachableError as error:
                 if time.monotonic() + pause > deadline or self._stopped.wait(pause):
                     raise
-                if error.message != said:
-                    self._said(error.message)
-                said = error.message
+                if error.message != reported:
+                    self._report(error.message)
+                reported = error.message
         raise AssertionError("unreachable")

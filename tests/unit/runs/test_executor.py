@@ -1014,27 +1014,76 @@ def test_what_an_attempt_runs_as_survives_a_take_over(
     assert engine.submitted == [("b", 1)]
 
 
-@pytest.mark.parametrize(("hours", "stopped"), [(2, True), (0, False)])
-def test_a_timeout_counts_from_the_submission_also_after_its_driver_died(
-    bench: Bench, clock: Shifted, hours: int, stopped: bool
+class Leaving(FakeEngine):
+    """Lets its executor go as soon as an attempt is found: the drive then ends by itself."""
+
+    executor: Executor
+
+    def find(self, spec_path: Path, token: str) -> str | None:
+        self.executor.let_go()
+        return super().find(spec_path, token)
+
+
+@pytest.mark.parametrize(("hours", "is_stopped"), [(2, True), (0, False)])
+def test_a_timeout_counts_from_the_submission_also_after_a_take_over(
+    bench: Bench, clock: Shifted, hours: int, is_stopped: bool
 ) -> None:
-    engine = FakeEngine(holds=True)
+    engine = Leaving(holds=True)
     engine.known["t-a"] = ("a", 1)
     backfill_id = left_running(bench, engine, machine())
     clock.shift = NOW - SystemClock().now() + timedelta(hours=hours)
-    executor = bench.executor(engine, **limited(timeout=timedelta(hours=1)))
-    thread = threading.Thread(target=executor.resume, args=(backfill_id,))
-    thread.start()
-    if stopped:
-        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.FAILED)
-        assert bench.states(backfill_id)["b"] is RunState.BLOCKED
+    engine.executor = executor = bench.executor(engine, **limited(timeout=timedelta(hours=1)))
+    state = executor.resume(backfill_id)
+    runs = {one.run_id: one for one in bench.store.runs(backfill_id)}
+    if is_stopped:
+        assert (state, runs["b"].state) == (BackfillState.FAILED, RunState.BLOCKED)
+        assert (runs["a"].state, runs["a"].error) == (RunState.FAILED, "timed out after 1:00:00")
     else:
-        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.RUNNING)
-        engine.release()
-    thread.join(20)
-    assert not thread.is_alive()
-    assert (bench.states(backfill_id)["a"] is RunState.FAILED) is stopped
-    assert engine.submitted == ([] if stopped else [("b", 1)])
+        assert (state, runs["a"].state) == (BackfillState.INTERRUPTED, RunState.RUNNING)
+    assert engine.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("engine_run", "ends", "submitted"),
+    [
+        (EngineRun(origin=Origin.CREATED), BackfillState.FAILED, []),
+        (None, BackfillState.SUCCEEDED, [("a", 2), ("b", 1)]),
+    ],
+    ids=["started", "only intended"],
+)
+def test_a_started_and_lost_run_that_is_not_idempotent_is_not_repeated_at_a_take_over(
+    bench: Bench,
+    engine_run: EngineRun | None,
+    ends: BackfillState,
+    submitted: list[tuple[str, int]],
+) -> None:
+    engine = FakeEngine()  # it knows no attempt
+    backfill_id = left_running(bench, engine, machine(), engine_run=engine_run)
+    executor = bench.executor(engine, **limited(idempotent=False))
+    assert executor.resume(backfill_id) is ends
+    assert engine.submitted == submitted
+    first, second = bench.store.runs(backfill_id)
+    if engine_run is not None:
+        assert (first.state, second.state) == (RunState.FAILED, RunState.BLOCKED)
+        assert first.error is not None
+        assert first.error.endswith("not tried again: the job is not idempotent")
+
+
+def test_runs_below_a_failed_one_are_blocked_at_resume(bench: Bench) -> None:
+    """Their executor died between the record of the failure and that of its consequences."""
+    engine = FakeEngine()
+    runs = (planned_run("a"), planned_run("b", "a"), planned_run("c", "b"), planned_run("e"))
+    executor, backfill_id = start(bench, engine, plan_of(*runs))
+    lease = bench.store.acquire(backfill_id, "gone", now=NOW, ttl=LEASE)
+    bench.store.enter(lease, BackfillState.RUNNING, now=NOW)
+    intent = Move(run_id="a", state=RunState.SUBMITTED, attempt=1, token="t-a", machine=machine())
+    end = replace(intent, state=RunState.FAILED, attempt_state=AttemptState.FAILED, error="boom")
+    bench.store.record(lease, [intent, end], now=NOW)
+    bench.store.release(lease)
+    assert executor.resume(backfill_id) is BackfillState.FAILED
+    states = bench.states(backfill_id)
+    assert (states["b"], states["c"]) == (RunState.BLOCKED, RunState.BLOCKED)
+    assert engine.submitted == [("e", 1)]
 
 
 @pytest.mark.parametrize(("most", "started"), [(1, 1), (2, 2), (None, 4)])

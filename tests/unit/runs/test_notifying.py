@@ -33,7 +33,7 @@ from lineage_backfill.notify import courier as module
 from lineage_backfill.notify.courier import Courier
 from lineage_backfill.ports import AttemptState, Lease, Move, Notice, Reporter, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
-from lineage_backfill.runs.drive.store_outage import PatientStore
+from lineage_backfill.runs.drive.store_outage import RetryingStore
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record, plan_of, planned_run
@@ -190,8 +190,8 @@ def test_a_change_whose_answer_was_lost_is_one_notice(store: SqlRunStore) -> Non
             raise StoreUnreachableError("gone")
 
     store.enter = unanswered  # type: ignore[method-assign]
-    patient = PatientStore(bench.store, lambda _: None, threading.Event())
-    patient.enter(bench.lease, BackfillState.RUNNING, now=NOW)
+    retrying = RetryingStore(bench.store, lambda _: None, threading.Event())
+    retrying.enter(bench.lease, BackfillState.RUNNING, now=NOW)
     assert [one["event"] for one in told(store)] == ["started"]
 
 

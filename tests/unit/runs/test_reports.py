@@ -105,7 +105,7 @@ def test_a_key_outside_of_what_was_planned_is_told(output: _Output) -> None:
 def test_what_a_run_without_a_result_touched_is_unknown(output: _Output) -> None:
     output.plan(("eu", "us"))
     output.touch({"version": 3, "partitions": [part("eu", 1, 2, None)]})
-    output.untold.append(WITHOUT_RESULT)
+    output.unreported.append(WITHOUT_RESULT)
     output.look(TableRecord())
     found = output.document()
     assert (found["exact"], found["missing"]["count"]) == (None, 0)
@@ -131,7 +131,7 @@ def test_a_log_shows_what_a_run_without_a_result_touched(
 def look(output: _Output, planned: list[str], changed: list[str], minutes: int) -> None:
     """Plan keys, and find others in the log, so many minutes after the attempt began."""
     output.plan(tuple(planned))
-    output.untold.append(WITHOUT_RESULT)
+    output.unreported.append(WITHOUT_RESULT)
     at = START + timedelta(minutes=minutes)
     change = Change(keys=parse(output.calendar, tuple(changed)), at=at, version=7)
     output.look(TableRecord(changes=(change,)))
