@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
+from itertools import chain
+from typing import Final
 
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.grid import Grid
@@ -16,8 +19,16 @@ from lineage_backfill.project.declarations import DatasetDeclaration
 #: The format of the local start (None: the key's label) and the dimension, of each column.
 PhysicalColumns = Mapping[str, tuple[str | None, str | None]]
 
-#: An ordinary day, far from any change of clocks and from the edges of month and year.
-_SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
+#: How far around the newest key no two keys may be alike, in seconds; and how many are compared.
+_AHEAD: Final = 12 * 366 * 86_400
+_BEFORE: Final = 40 * 366 * 86_400  # of a calendar without a start
+_MOST_COMPARED: Final = 100_000
+
+#: Directives of strftime that name a date, or an hour, together; and those that name a minute.
+_DATES: Final = tuple(map(set, ("Ymd", "Ybd", "YBd", "Yj", "F", "GVu", "GVa", "GVA")))
+_HOURS: Final = tuple(map(set, ("H", "Ip", "R", "T")))
+_MINUTES: Final = set("MRT")
+_DIRECTIVE = re.compile(r"%([A-Za-z%])")
 
 
 def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> str:
@@ -58,8 +69,8 @@ def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
 def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:
     """Return two keys with the same values in the table's columns; None if there are none.
 
-    Replacing the partition of one would clear the other. For hours that the clock shows twice see
-    `repeated`.
+    Replacing the partition of one would clear the other. Keys of the next twelve years count, too.
+    For hours that the clock shows twice see `repeated`.
     """
     named = {
         dimension or column
@@ -71,14 +82,29 @@ def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, s
             first, other_key = (*static.keys, EVERY, EVERY)[:2]
             return f"{static.name}={first}", f"{static.name}={other_key}"
     forms = _time_forms(calendar, columns)
-    if calendar.time is None or None in forms:
+    axis = calendar.time
+    if axis is None or None in forms or _is_exact(axis.grid, forms):
         return None
-    grid = calendar.time.grid
-    one = grid.at(grid.zone.instant(_SAMPLE, 0))
-    for other in _others(grid, one):
-        if _texts(grid, forms, one) == _texts(grid, forms, other):
-            return grid.label(one), grid.label(other)
+    grid, last = axis.grid, axis.last
+    first = grid.at(grid.start(last) - _BEFORE) if axis.first is None else axis.first
+    end = grid.at(grid.start(last) + _AHEAD)
+    seen: dict[tuple[str, ...], int] = {}
+    earlier = range(last, max(first, last - _MOST_COMPARED) - 1, -1)
+    for one in chain(earlier, range(last + 1, min(end, last + _MOST_COMPARED) + 1)):
+        other = seen.setdefault(_texts(grid, forms, one), one)
+        if other != one and grid.local_start(other) != grid.local_start(one):
+            return grid.label(min(one, other)), grid.label(max(one, other))
     return None
+
+
+def distinct_form(declared: DatasetDeclaration | None) -> str:
+    """Return the hint that names columns in which no two keys are alike."""
+    forms = {} if declared is None else declared.columns
+    week = [form for form in forms.values() if form and "%V" in form]
+    if week and any(form and "%Y" in form for form in forms.values()):
+        return "Write %G, the year of the ISO week, beside %V: %Y is the year of its Monday."
+    column = next(iter(forms), "key")
+    return f"Store the key itself, column = {column!r}, or add columns in which all keys differ."
 
 
 def repeated(
@@ -91,8 +117,9 @@ def repeated(
     grid = calendar.time.grid
     for ordinals, _ in keys.boxes:
         for one in ordinals:
-            for other in (one - 1, one + 1):
-                if _texts(grid, forms, one) == _texts(grid, forms, other):
+            readings = map(grid.at, grid.zone.readings(grid.local_start(one)))
+            for other in (one - 1, one + 1, *readings):
+                if other != one and _texts(grid, forms, one) == _texts(grid, forms, other):
                     return grid.label(one), grid.label(other)
     return None
 
@@ -118,9 +145,22 @@ def _time_forms(calendar: Calendar, columns: PhysicalColumns) -> tuple[str | Non
     )
 
 
-def _texts(grid: Grid, forms: Iterable[str | None], ordinal: int) -> list[str]:
+def _texts(grid: Grid, forms: Iterable[str | None], ordinal: int) -> tuple[str, ...]:
     local = grid.local_start(ordinal)
-    return [local.strftime(form) for form in forms if form is not None]
+    return tuple(local.strftime(form) for form in forms if form is not None)
+
+
+def _is_exact(grid: Grid, forms: Iterable[str | None]) -> bool:
+    """Whether the formats hold the whole start of a key, so that no two keys are alike."""
+    parts = {part for form in forms for part in _DIRECTIVE.findall(form or "")}
+    family, *step = grid.family
+    if not any(each <= parts for each in _DATES):
+        return False
+    if family in ("day", "week", "month", "quarter", "year"):
+        return True
+    minutes = family == "hour" or bool(parts & _MINUTES)
+    seconds = family != "every" or int(step[0]) % 60 == 0 or bool(parts & {"S", "T"})
+    return minutes and seconds and any(each <= parts for each in _HOURS)
 
 
 def _others(grid: Grid, one: int) -> Iterator[int]:

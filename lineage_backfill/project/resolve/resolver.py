@@ -34,6 +34,7 @@ from lineage_backfill.project.matching import DeclaredNames, Matcher, heading, r
 from lineage_backfill.project.resolve.calendars import Calendars
 from lineage_backfill.project.resolve.mapping_specs import declares_self, mapping_spec
 from lineage_backfill.project.resolve.physical_columns import (
+    distinct_form,
     not_told_apart,
     physical_columns,
     unplaced,
@@ -703,7 +704,7 @@ class DeclarationResolver:
             )
             trouble = (
                 f"{text}: one run key would clear what others wrote",
-                f"Declare columns of {data.ref.name!r} that tell its keys apart, or its calendar.",
+                distinct_form(data.declaration),
             )
         return Output(data, mapping, policy, added), trouble
 

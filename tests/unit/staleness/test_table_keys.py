@@ -123,21 +123,30 @@ def test_columns_that_tell_the_keys_apart(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "pair"),
     [
-        ('grain = "day"\ncolumns = { m = "%Y-%m" }', ("2023-06-14", "2023-06-13")),
-        ('grain = "day"\ncolumns = { d = "%d" }', ("2023-06-14", "2023-07-14")),
-        ('grain = "day"\ncolumns = { d = "%m-%d" }', ("2023-06-14", "2024-06-14")),
-        ('grain = "day"\ncolumns = { d = "%a" }', ("2023-06-14", "2023-06-21")),
-        ('grain = "hour"\ncolumns = { d = "%Y-%m-%d" }', ("2023-06-14T10", "2023-06-14T09")),
-        ('grain = "hour"\ncolumns = { h = "%Y-%m-%dT%I" }', ("2023-06-14T10", "2023-06-14T22")),
-        ('grain = "week"\ncolumns = { y = "%G" }', ("2023-W24", "2023-W23")),
-        ('grain = "month"\ncolumns = { m = "%b" }', ("2023-06-01", "2024-06-01")),
+        ('grain = "day"\ncolumns = { m = "%Y-%m" }', ("2024-03-30", "2024-03-31")),
+        ('grain = "day"\ncolumns = { d = "%d" }', ("2024-02-29", "2024-03-29")),
+        ('grain = "day"\ncolumns = { d = "%m-%d" }', ("2023-03-31", "2024-03-31")),
+        ('grain = "day"\ncolumns = { d = "%a" }', ("2024-03-24", "2024-03-31")),
+        ('grain = "hour"\ncolumns = { d = "%Y-%m-%d" }', ("2024-04-01T10", "2024-04-01T11")),
+        ('grain = "hour"\ncolumns = { h = "%Y-%m-%dT%I" }', ("2024-03-31T11", "2024-03-31T23")),
+        ('grain = "week"\ncolumns = { y = "%G" }', ("2024-W12", "2024-W13")),
+        ('grain = "week"\ncolumns = { y = "%Y", w = "%V" }', ("2018-W01", "2019-W01")),
+        (
+            'grain = "day"\nstart = "2023-01-01"\ncolumns = { d = "%G-%m-%d" }',
+            ("2025-12-29", "2026-12-29"),
+        ),
+        (
+            'every = "20h"\nstart = "2024-01-01T00:00"\ncolumns = { d = "%F" }',
+            ("2024-03-26T00:00", "2024-03-26T20:00"),
+        ),
+        ('grain = "month"\ncolumns = { m = "%b" }', ("2023-03-01", "2024-03-01")),
         (
             'every = "15m"\nstart = "2023-01-01T00:00"\ncolumns = { h = "%FT%H" }',
-            ("2023-06-14T10:00", "2023-06-14T10:15"),
+            ("2024-04-01T11:30", "2024-04-01T11:45"),
         ),
-        (f'{WEEKDAYS}columns = {{ w = "%G-W%V" }}', ("2023-06-14T06:00", "2023-06-13T06:00")),
+        (f'{WEEKDAYS}columns = {{ w = "%G-W%V" }}', ("2024-03-28T06:00", "2024-03-29T06:00")),
         (f"dimensions = [{DAY_COLUMN}, {REGION}]", ("region=eu", "region=us")),
-        (f"dimensions = [{DAY}, {REGION_COLUMN}]", ("2023-06-14", "2023-06-13")),
+        (f"dimensions = [{DAY}, {REGION_COLUMN}]", ("2024-03-30", "2024-03-31")),
     ],
 )
 def test_columns_that_make_one_partition_of_two_keys(text: str, pair: tuple[str, str]) -> None:
