@@ -56,7 +56,7 @@ def explain(
 ) -> Explanation:
     """Return why a job (`target`: JOB or JOB@SET) is in the plan or not."""
     planning, request = _request(datasets, options, source)
-    names = NameLookup(planning.workspace.resolver, options.namespace)
+    names = NameLookup(planning.workspace.resolver, preferred=options.namespace)
     job, keys = names.job_and_keys(target)
     return planning.explain(request, job, keys, why_not=why_not)
 
@@ -67,7 +67,7 @@ def dry_run(
     """Return the rows that one run of the plan would change; `target`: JOB or JOB@KEY."""
     planning, request = _request(datasets, options, source)
     workspace = planning.workspace
-    job, keys = NameLookup(workspace.resolver, options.namespace).job_and_keys(target)
+    job, keys = NameLookup(workspace.resolver, preferred=options.namespace).job_and_keys(target)
     return rows.dry_run(workspace, planning.plan(request), job, keys)
 
 

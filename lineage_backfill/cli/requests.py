@@ -27,15 +27,20 @@ _FILES = (".json", ".ndjson", ".toml", ".gz")
 
 
 class NameLookup:
-    """Finds datasets and jobs by the names that users type."""
+    """Finds datasets and jobs by the names that users type.
 
-    def __init__(self, resolver: Resolver, namespace: str | None = None) -> None:
+    `namespace` narrows the search of bare names; one that is only `preferred` does not.
+    """
+
+    def __init__(
+        self, resolver: Resolver, namespace: str | None = None, *, preferred: str | None = None
+    ) -> None:
         self._snapshot, self._folding = resolver.snapshot, Folding(resolver.declarations)
         self._places = Places(resolver.declarations)
         self._edges = resolver.edges
         self._datasets, self._jobs = self._edges.datasets, self._edges.jobs
         self._namespace = namespace
-        self._home = namespace or resolver.declarations.namespace or ""
+        self._home = namespace or preferred or resolver.declarations.namespace or ""
 
     def dataset(self, text: str) -> DatasetRef:
         """Return the dataset, also if one of its partitions is named.

@@ -16,10 +16,12 @@ Ref = TypeVar("Ref", DatasetRef, JobRef)
 def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None = None) -> Ref:
     """Return the dataset or job that a text names.
 
-    A bare name does where only one has it, else `namespace:name`; `namespace` narrows the search.
-    Raises UnknownNameError with near misses, AmbiguousNameError with the candidates.
+    A bare name does where only one has it, else `namespace:name`; `namespace` narrows the search
+    of bare names. Raises UnknownNameError with near misses, AmbiguousNameError with the candidates.
     """
     known = list(known)
+    if text in (whole := {str(ref): ref for ref in known}) and namespace is not None:
+        return whole[text]
     refs = [ref for ref in known if namespace is None or ref.namespace == namespace]
     if known and namespace is not None and not refs:
         spaces = sorted({ref.namespace for ref in known})

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -105,10 +107,22 @@ def load_functions(project: Project) -> Mapping[str, Callable[[Any], Any]]:
     def load_ours(name: str) -> Any:
         if str(project.code) not in sys.path:
             sys.path.insert(0, str(project.code))
-        return load(name)
+        with redirect_stdout(sys.stderr):
+            return _on_stderr(load(name))
 
     hint = f"It is looked for below {project.code}."
     return mapping_functions(project.declarations.jobs, load_ours, hint=hint)
+
+
+def _on_stderr(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a user's function whose prints go to stderr: stdout is data."""
+
+    @wraps(function)
+    def call(key: Any) -> Any:
+        with redirect_stdout(sys.stderr):
+            return function(key)
+
+    return call
 
 
 def true_parameters(parameters: Mapping[str, Any], *, base: Path) -> dict[str, Any]:
