@@ -68,7 +68,7 @@ _NEEDS: Final[Mapping[str, str]] = {
 _FROM_FINE_TO_COARSE: Final = (None, "hour", "day", "week", "month", "quarter", "year")
 _PART: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]*))?\}|[{}]")
 #: Characters between a placeholder and the text before it.
-_SET_APART: Final = re.compile(r"(?:(?:^|/)\w+=|[-_./=]+)\Z")
+_SET_APART: Final = re.compile(r"(?:/\w+=|(?:^|[-_.])[^\W_]+=|[-_./=$@]+)\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,9 +110,10 @@ class DatasetDeclaration:
     """The declaration of datasets whose name matches `name` (exact, or a glob).
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
-    as format stands for the key's label. `pattern` folds one-name-per-partition datasets. Rows are
-    identified by the columns `row_key`; values of the columns in `mask` are never shown. One that
-    is `expected` need not be known yet.
+    as format stands for the key's label. `pattern` folds one-name-per-partition datasets. `aliases`
+    are other names in the lineage: `namespace:name`, an address, or a glob. Rows are identified by
+    the columns `row_key`; values of the columns in `mask` are never shown. One that is `expected`
+    need not be known yet.
     """
 
     name: str
@@ -125,6 +126,7 @@ class DatasetDeclaration:
     format: str | None = None
     location: str | None = None
     table: str | None = None
+    aliases: tuple[str, ...] = field(default=(), repr=False)
     row_key: tuple[str, ...] = field(default=(), repr=False)
     mask: tuple[str, ...] = field(default=(), repr=False)
     expected: bool = field(default=False, repr=False)
@@ -264,10 +266,11 @@ class WritePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDeclaration(WritePolicy):
-    """How a job writes one output."""
+    """How a job writes one output; `shares` are jobs that it overwrites the same keys after."""
 
     dataset: str
     namespace: str | None = None
+    shares: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, dataset: str, namespace: str | None, policy: WritePolicy) -> WriteDeclaration:
@@ -309,8 +312,9 @@ class JobDeclaration:
     where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
     expression that starts its runs, in `schedule_zone`, or the zone of its calendar; one without
     keys also covers those since the firing before where it is to `collect_schedule_gaps`. `rules`
-    say how its runs are made. One that is `expected` need not be known yet. Raises CronError and
-    DeclarationError.
+    say how its runs are made. A `retired` job is never planned; it is one that another `replaces`.
+    `pattern` makes one job of all whose names match it. `edges_of` is "last run" or a span, such as
+    "30d". One that is `expected` need not be known yet. Raises CronError and DeclarationError.
     """
 
     name: str
@@ -328,6 +332,10 @@ class JobDeclaration:
     schedule_zone: str | None = None
     collect_schedule_gaps: bool = False
     airflow: DagTasks | None = field(default=None, repr=False)
+    retired: bool = field(default=False, repr=False)
+    replaces: tuple[str, ...] = field(default=(), repr=False)
+    pattern: str | None = field(default=None, repr=False)
+    edges_of: str | None = field(default=None, repr=False)
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
     rules: RunRules = field(default=RunRules(), repr=False)

@@ -25,12 +25,7 @@ def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
     if declared.pattern is None:
         return declared
     pattern = NamePattern(declared.pattern)
-    name = declared.name or pattern.stem
-    if not name:
-        raise DeclarationError(
-            f"nothing is left of `pattern` without its placeholders: {pattern.text}",
-            hint="Give the dataset a `name`.",
-        )
+    name = _name(pattern, declared.name)
     calendar, dimensions = declared.calendar, declared.dimensions
     if not dimensions and (calendar is None or not _has_kind(calendar)):
         rest = calendar or CalendarDeclaration()  # the zone, the start and so on
@@ -47,6 +42,25 @@ def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
     declared = replace(declared, name=name, calendar=calendar, dimensions=dimensions)
     _check(declared, pattern)
     return declared
+
+
+def job_name(pattern: str, name: str | None) -> str:
+    """Return the name of the job that a pattern makes of several.
+
+    >>> job_name("deequ_agg_ds={day:%Y_%m_%d}", None)
+    'deequ_agg'
+    """
+    return _name(NamePattern(pattern), name)
+
+
+def _name(pattern: NamePattern, name: str | None) -> str:
+    found = name or pattern.stem
+    if not found:
+        raise DeclarationError(
+            f"nothing is left of `pattern` without its placeholders: {pattern.text}",
+            hint="Give it a `name`.",
+        )
+    return found
 
 
 def _has_kind(calendar: CalendarDeclaration) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from lineage_backfill.project.declarations import (
 from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.matching import is_glob, refuse_twice
-from lineage_backfill.project.patterns import completed
+from lineage_backfill.project.patterns import completed, job_name
 from lineage_backfill.project.run_rules import HOW_LONG, Failure, RunRules, RunWindow, read_length
 from lineage_backfill.project.table import Table
 from lineage_backfill.typed import near_misses
@@ -51,6 +52,9 @@ UNANSWERED = "?"
 _IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
+
+#: How `edges_of` names the last run.
+LAST_RUN = "last run"
 
 Named = TypeVar("Named", DatasetDeclaration, JobDeclaration)
 #: What was read of a file's tables, by title: a table that another target leaves as it is, is not
@@ -137,6 +141,7 @@ def read_dataset(table: Table, base: Path) -> DatasetDeclaration:
             format=table.text("format"),
             location=location and absolute(location, base),
             table=where,
+            aliases=table.texts("aliases") or (),
             row_key=table.texts("row_key") or (),
             mask=table.texts("mask") or (),
             expected=table.flag("expected", False),
@@ -229,7 +234,8 @@ def _keys(table: Table) -> Any:
 
 
 def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobDeclaration:
-    name = table.need("name")
+    pattern = table.text("pattern")
+    name = job_name(pattern, table.text("name")) if pattern else table.need("name")
     calendar, dimensions = read_calendar(table)
     engine = _known(table, "engine", engines, "[engines.*]")
     entrypoint = _code(
@@ -254,6 +260,10 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             schedule_zone=check_zone(table, "schedule_zone"),
             collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
             airflow=_airflow(table),
+            retired=table.flag("retired", False),
+            replaces=table.texts("replaces") or (),
+            pattern=pattern,
+            edges_of=edges_of(table, "edges_of"),
             rules=_rules(table),
             expected=table.flag("expected", False),
             reads=tuple(read_edge(one) for one in table.tables("reads")),
@@ -306,6 +316,17 @@ def length(table: Table, key: str) -> timedelta | None:
     if not found and key != "retry_wait":
         raise table.error(f"`{key}` is {text!r}, but must be more than 0")
     return found
+
+
+def edges_of(table: Table, key: str) -> str | None:
+    """Read which runs give a job its edges: the last one, or those of a span of time."""
+    text = table.text(key)
+    if text not in (None, LAST_RUN) and not read_length(text or ""):
+        raise table.error(
+            f"`{key}` is {text!r}, but must be {LAST_RUN!r} or a length of time",
+            hint='As in "30d".',
+        )
+    return text
 
 
 def window(table: Table, key: str) -> RunWindow | None:
@@ -404,8 +425,9 @@ def read_output(table: Table) -> WriteDeclaration:
     """Read how a job writes an output."""
     dataset = table.need("dataset")
     namespace, policy = _namespace(table, dataset), write_policy(table)
+    shares = table.texts("shares") or ()
     table.done()
-    return WriteDeclaration.of(dataset, namespace, policy)
+    return replace(WriteDeclaration.of(dataset, namespace, policy), shares=shares)
 
 
 def write_policy(table: Table) -> WritePolicy:

@@ -89,6 +89,7 @@ class LineageSetting:
     fold: bool = True  # a Spark application is one job
     cache: bool = True  # what Marquez has told is kept
     ignore_runs: tuple[str, ...] = ()  # whose events are left out
+    edges_of: str | None = None  # which runs give jobs their edges; None: the last one, and a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +280,10 @@ _SPECS: dict[str, _Spec] = {
     "lineage.ignore_runs": _Spec(
         help="ids of runs whose events are left out", read=Table.texts, parse=_words
     ),
+    "lineage.edges_of": _Spec(
+        help='runs that give a job its edges: "last run", or those of a span such as "30d"',
+        read=declare.edges_of,
+    ),
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
         read=_store,
@@ -459,6 +464,7 @@ def read_project(
             fold=value["lineage.fold"],
             cache=value["lineage.cache"],
             ignore_runs=value["lineage.ignore_runs"] or (),
+            edges_of=value["lineage.edges_of"],
         ),
         store_url=value["store.url"],
         spark=spark,
