@@ -1,9 +1,6 @@
-"""An engine as somebody else may ship it, in a distribution of its own."""
-
-from __future__ import annotations
+"""An engine as somebody else may ship it: the template of docs/extending.md."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -19,7 +16,7 @@ class AcmeEngine(ProcessEngine):
         self._program = program
 
     def command(self, files: AttemptFiles) -> Sequence[str]:
-        return [*self._program, str(Path(files.spec_path))]
+        return [*self._program, str(files.spec_path)]
 
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None

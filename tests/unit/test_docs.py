@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -113,6 +114,50 @@ def test_commands_are_tried_and_not_only_shown() -> None:
         "docker/up",
         "rm",
     }
+
+
+def test_the_architecture_answers_with_files_that_exist() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\| [^|]+\? \| `([^`]+)`", page, re.MULTILINE)
+    assert len(answers) == 3
+    assert [path for path in answers if not (ROOT / path).is_file()] == []
+    folders = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
+    named = [name for group in folders for name in re.findall(r"`(\w+)`", group)]
+    missing = [
+        name
+        for name in named
+        if not any((ROOT / p).is_dir() for p in (name, f"lineage_backfill/{name}"))
+    ]
+    assert (missing, len(named)) == ([], 13)
+
+
+def test_the_template_of_an_engine_installs_and_is_the_one_that_the_contract_suite_runs(
+    tmp_path: Path,
+) -> None:
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    found = {kind: body for _, kind, body in BLOCK.findall(page)}
+    shipped = (ROOT / "tests" / "third_party" / "acme_engines.py").read_text(encoding="utf-8")
+    assert shipped.endswith(f'"""\n\n{found["python"]}')
+    package, site = tmp_path / "package", tmp_path / "site"
+    package.mkdir()
+    (package / "acme_engines.py").write_text(found["python"])
+    (package / "pyproject.toml").write_text(found["ini"])
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", site, package], check=True)
+    code = (
+        "from pathlib import Path; from lineage_backfill.engines import create_engine; "
+        "made = create_engine('acme', {'program': ['true']}, project=Path(), state_dir=Path()); "
+        "print(type(made).__name__)"
+    )
+    paths = os.pathsep.join((str(site), str(ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "AcmeEngine\n"
 
 
 def test_each_page_stands_in_one_of_the_four_sections_of_the_site() -> None:
