@@ -106,7 +106,7 @@ class HttpClient:
     """Sends requests to the addresses below one address.
 
     Raises ServiceUnreachableError if no complete answer arrives in time. Secrets in the address and
-    in the headers are hidden everywhere from then on.
+    in the headers are hidden everywhere afterwards.
     """
 
     def __init__(self, address: str, settings: HttpSettings | None = None) -> None:

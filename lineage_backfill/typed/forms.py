@@ -106,7 +106,7 @@ class Misfit(ValueError):
 
 
 class Fault(Exception):
-    """What is wrong within a table, or an object: the sentence, and the way to it."""
+    """What is wrong within a table, or an object: the sentence, and the path to it."""
 
     def __init__(self, sentence: str, hint: str = "") -> None:
         super().__init__(sentence)
