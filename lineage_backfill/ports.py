@@ -158,13 +158,13 @@ class Origin(StrEnum):
 class EngineRun:
     """The run of an attempt in its engine.
 
-    `id` is its name in the engine, None if unknown. `also_started` are runs that the engine started
-    by itself because the attempt succeeded.
+    `id` is its name in the engine, None if unknown. `facts` is a document of the engine: what it
+    must know to continue, on any machine.
     """
 
     origin: Origin
     id: str | None = None
-    also_started: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,22 @@ class Engine(Protocol):
     ) -> None:
         """Raise UnfitRunError if one of these runs cannot run here, before any has begun.
 
-        `spec_of` makes a run spec that is never submitted.
+        Raises GuardRailError if one would run more than is planned. `spec_of` makes a run spec that
+        is never submitted.
+        """
+        return
+
+    def waits(self) -> Mapping[str, Collection[str]]:
+        """Return the runs that the last checked ones wait for besides their upstream, by run id."""
+        return {}
+
+    def remember(
+        self, known: Mapping[str, EngineRun], keep: Callable[[str, int, EngineRun], None]
+    ) -> None:
+        """Take what the run store knows of the plan's runs by id, and the way to write into it.
+
+        `keep(run_id, attempt, run)` may be called from any thread, before acting on the engine. It
+        raises ConflictError once another executor has taken over, StoreError.
         """
         return
 

@@ -799,18 +799,6 @@ class AirflowSuite:
             run = place.started("slow.build", hour)[-1]["run"]
             until(lambda: place.state("slow", run) == "failed")  # noqa: B023
 
-    def test_what_airflow_starts_besides_is_named(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine = desk.engine()
-        handle = desk.submit(engine, desk.spec("three.b", hour))
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert "also started by Airflow: follower/asset_triggered__" in log_of(handle)
-        found = engine.identify(handle)
-        assert found is not None
-        (also,) = found.also_started
-        assert also.startswith("follower/asset_triggered__")
-
     def test_a_token_that_has_expired_is_renewed(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:

@@ -55,8 +55,9 @@ class LiveRuns:
             return self._last
         if self._last:
             self._outside, self._looked = self._look(), time.monotonic()
-        found = map(self._in_lineage, runs)
-        self._last = next(filter(None, found), "") or self._in_engines(runs)
+        self._last, unknown = self._in_engines(runs)
+        found = (self._in_lineage(run) for run in runs if (run.engine, run.job) in unknown)
+        self._last = self._last or next(filter(None, found), "")
         if self._last and self._refuses:
             raise ConflictError(
                 self._last,
@@ -64,8 +65,13 @@ class LiveRuns:
             )
         return self._last
 
-    def _in_engines(self, runs: Sequence[PlannedRun]) -> str:
+    def _in_engines(self, runs: Sequence[PlannedRun]) -> tuple[str, set[tuple[str | None, JobRef]]]:
+        """Return the sentence by what engines report, and the jobs that they know nothing of.
+
+        An engine knows better than the lineage what runs now: an event of an end may be missing.
+        """
         wanted: dict[tuple[str, JobRef], PartitionSet] = {}
+        unknown = {(run.engine, run.job) for run in runs}
         for run in runs:
             calendar = self._calendar_of(run.job)
             if run.engine and run.engine in self._engines and calendar is not None:
@@ -75,9 +81,12 @@ class LiveRuns:
             calendar = self._calendar_of(job)
             assert calendar is not None
             reported = self._engines[engine](job)
+            if reported is None:
+                continue
+            unknown.discard((engine, job))
             try:
                 # An engine may name keys that are newer than the plan.
-                shared = keys & parse_existing(calendar, reported or ())
+                shared = keys & parse_existing(calendar, reported)
             except UsageError as error:
                 raise UnfitRunError(
                     f"cannot determine which keys others run: engine {engine!r} names keys that"
@@ -86,8 +95,9 @@ class LiveRuns:
                 ) from error
             if shared:
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
-                return f"{job} {shown} is being run by others, according to engine {engine!r}"
-        return ""
+                found = f"{job} {shown} is being run by others, according to engine {engine!r}"
+                return found, unknown
+        return "", unknown
 
     def _in_lineage(self, run: PlannedRun) -> str:
         calendar = self._calendar_of(run.job)

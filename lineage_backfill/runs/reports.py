@@ -185,7 +185,6 @@ def report(
         "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
         "adopted": _adopted(runs),
-        "also_started": _also_started(planned, attempts),
         "not_planned": list(_not_planned(plans)),
     }
 
@@ -465,23 +464,6 @@ def _adopted(runs: Iterable[RunRecord]) -> list[Document]:
         for run in runs
         if run.engine_run is not None and run.engine_run.origin is Origin.ADOPTED
     ]
-
-
-def _also_started(
-    planned: Mapping[str, PlannedRun], attempts: Sequence[AttemptRecord]
-) -> list[Document]:
-    """Return what engines started by themselves, except runs of the plan."""
-    of_plan = {
-        (planned[one.run_id].engine, one.engine_run.id) for one in attempts if one.engine_run
-    }
-    found: dict[tuple[str | None, str], Document] = {}
-    for attempt in attempts:
-        run = planned[attempt.run_id]
-        for name in attempt.engine_run.also_started if attempt.engine_run else ():
-            if (run.engine, name) not in of_plan:
-                one = {"engine": run.engine, "engine_run": name, "job": named(run.job)}
-                found.setdefault((run.engine, name), one)
-    return list(found.values())
 
 
 def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:

@@ -125,14 +125,6 @@ def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, R
         ]
         columns = ("Job", "Partitions", "State", "Name in the engine")
         yield "Started by someone else", columns, adopted
-    for engine in dict.fromkeys(one["engine"] for one in document["also_started"]):
-        also: list[Row] = [
-            (safe(one["engine_run"]), names(JobRef(**one["job"])))
-            for one in document["also_started"]
-            if one["engine"] == engine
-        ]
-        title = f"Also started by {safe(engine or '')}, outside the plan"
-        yield title, ("Name in the engine", "After a success of"), also
 
 
 def in_engine(attempt: Document) -> str:
@@ -233,7 +225,7 @@ def colour(holds: bool | None) -> str:
 def names_in(document: Document) -> Names:
     """Return the function that shortens names in a report."""
     inputs = document.get("missing_inputs", ())
-    parts = ("outputs", "not_succeeded", "not_planned", "adopted", "also_started")
+    parts = ("outputs", "not_succeeded", "not_planned", "adopted")
     jobs = (*(one for part in parts for one in document[part]), *inputs)
     datasets = (DatasetRef(**one["dataset"]) for one in (*document["outputs"], *inputs))
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))

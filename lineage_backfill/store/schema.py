@@ -146,7 +146,7 @@ attempts = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("origin", sa.String(20)),
     sa.Column("engine_run", sa.Text),  # its id in the engine
-    sa.Column("also_started", sa.JSON(none_as_null=True)),
+    sa.Column("engine_facts", sa.JSON(none_as_null=True)),
     sa.ForeignKeyConstraint(["backfill_id", "run_id"], ["lb_runs.backfill_id", "lb_runs.run_id"]),
 )
 

@@ -851,11 +851,11 @@ def _attempt(row: sa.Row[Any]) -> AttemptRecord:
 def _engine_run(found: sa.RowMapping) -> EngineRun | None:
     if found["origin"] is None:
         return None
-    also = tuple(found["also_started"] or ())
-    return EngineRun(origin=Origin(found["origin"]), id=found["engine_run"], also_started=also)
+    facts = found["engine_facts"] or {}
+    return EngineRun(origin=Origin(found["origin"]), id=found["engine_run"], facts=facts)
 
 
 _RUN = [one.name for one in fields(RunRecord) if one.name != "job"]
 _ATTEMPT = [one.name for one in fields(AttemptRecord)]
 #: The members of the latest attempt in the record of a run.
-_LATEST = ("token", "handle", "machine", "origin", "engine_run", "also_started")
+_LATEST = ("token", "handle", "machine", "origin", "engine_run", "engine_facts")

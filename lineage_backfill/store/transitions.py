@@ -65,7 +65,7 @@ def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
         "b_result": move.result,
         "b_origin": found and found.origin,
         "b_engine_run": found and found.id,
-        "b_also_started": (found and found.also_started) or None,
+        "b_engine_facts": (found and dict(found.facts)) or None,
         "b_detail": move.detail,
     }
 
@@ -175,7 +175,7 @@ _TRIED = _Statement(
         _binds(attempts, "result", "error", state="tried", ended_at="tried_ended")
         | {
             name: sa.func.coalesce(_bind(attempts.c[name]), attempts.c[name])
-            for name in ("handle", "origin", "engine_run", "also_started")
+            for name in ("handle", "origin", "engine_run", "engine_facts")
         }
     )
 )

@@ -177,8 +177,8 @@ def test_what_an_attempt_runs_as_is_kept_beside_its_handle(store: RunStore) -> N
     lease = create(store)
     store.record(lease, [submitted(), submitted("r1")], now=NOW)
     assert store.runs("b-1")[0].engine_run is None
-    first, others = EngineRun(origin=Origin.CREATED, id="made"), ("x/1", "x/2")
-    again = EngineRun(origin=Origin.RERUN, id="there", also_started=others)
+    first = EngineRun(origin=Origin.CREATED, id="made")
+    again = EngineRun(origin=Origin.RERUN, id="there", facts={"tries": {"build": 3}})
     store.record(lease, [replace(running(), engine_run=first), running("r1")], now=NOW)
     assert [run.engine_run for run in store.runs("b-1")] == [first, None]
     store.record(lease, [replace(running(), engine_run=again)], now=NOW)

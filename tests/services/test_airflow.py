@@ -195,7 +195,6 @@ class TestAirflow(AirflowSuite):
         assert made is not None
         assert adopted is not None
         assert (made.origin, adopted.origin) == (Origin.CREATED, Origin.ADOPTED)
-        assert made.also_started == (adopted.id,)
         readers = [one for one in place.journal() if one["task"] == "reader.build"]
         assert [one["try"] for one in readers if one["key"] == key] == [1]
         again = desk.spec("parted.build", DAY, key=key)

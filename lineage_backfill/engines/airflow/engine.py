@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +68,6 @@ _log = logging.getLogger(__name__)
 #: How long a new run waits in Airflow while its other tasks are marked.
 HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # reads of a run that others change meanwhile
-#: Seconds after which the runs that an asset starts are looked for; a rollup may start none yet.
-_CONSUMERS = (2, 8)
 _OF_A_KEY = 100  # the newest runs of a key that are read
 _CONFLICT = requests.codes.conflict
 
@@ -181,8 +178,6 @@ class AirflowEngine(Engine):
         self.can_undo = given.undo
         self._dags: dict[str, Dag] = {}
         self._frames: dict[DagTasks, DagTasks] = {}
-        self._events: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
-        self._slow = set[str]()  # DAGs whose last run had started no consumer: the next may, too
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._ahead = ListsAhead(self._api)
@@ -434,13 +429,11 @@ class AirflowEngine(Engine):
             every |= {name: of for (_, name), of in views_of(found).items()}
         return runs, every
 
-    def _identified(
-        self, one: _Attempt, origin: Origin | None, also_started: Sequence[str] = ()
-    ) -> None:
+    def _identified(self, one: _Attempt, origin: Origin | None) -> None:
         """Store what an attempt runs as, and notify the listener if it changed."""
         if one.run is None or origin is None:
             return
-        found = EngineRun(origin=origin, id=_name(one.run), also_started=tuple(also_started))
+        found = EngineRun(origin=origin, id=_name(one.run))
         if self._runs.get(one.handle) != found:
             self._runs[one.handle] = found
             if not one.is_new:
@@ -739,7 +732,6 @@ class AirflowEngine(Engine):
             if ends:
                 self._claim(one, ended=max(ends).isoformat())
             self._keep_log(one)
-            self._name_consumers(one)
             self._finish(one, self._succeeded(one))
 
     def _succeeded(self, one: _Attempt) -> Outcome:
@@ -762,53 +754,6 @@ class AirflowEngine(Engine):
     def _unwatch(self, one: _Attempt) -> None:
         with self._lock:
             self._watched.pop(one.handle, None)
-
-    def _name_consumers(self, one: _Attempt) -> None:
-        """Record the runs that Airflow started because of this attempt."""
-        if one.run is None or not self._dag(one.task).feeds(one.task):
-            return
-        started: list[str] = []
-        has_all = False
-        for seconds in _CONSUMERS[-1:] if one.task.dag in self._slow else _CONSUMERS:
-            if self._closing.wait(max(0.0, one.seen + seconds - time.monotonic())):
-                break
-            with suppress(EngineRefusalError, ServiceUnreachableError):
-                events = self._events_of(one, one.seen + seconds)
-                runs = [run for event in events for run in event["created_dagruns"]]
-                started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
-                has_all = bool(events) and all(event["created_dagruns"] for event in events)
-                if has_all:
-                    break
-        (self._slow.discard if has_all else self._slow.add)(one.task.dag)
-        lines = "".join(f"also started by Airflow: {name}\n" for name in started)
-        _log.info("%s", lines.strip())
-        one.files.add_to_log(lines)
-        if one.handle in self._runs:
-            self._identified(one, self._runs[one.handle].origin, started)
-
-    def _events_of(self, one: _Attempt, after: float) -> Sequence[Mapping[str, Any]]:
-        """Return the events of assets of the attempt's run since it began, each with the runs.
-
-        One request after this moment serves all runs of a DAG that end at about the same time.
-        """
-
-        def own() -> list[Mapping[str, Any]]:
-            return [
-                event
-                for event in listed
-                if (one.task.dag, event["source_run_id"]) == one.place
-                and datetime.fromisoformat(event["timestamp"]) >= one.began
-            ]
-
-        at, listed = self._events.get(one.task.dag, (-inf, ()))
-        if at < after and not (own() and all(event["created_dagruns"] for event in own())):
-            query: dict[str, Any] = {"source_dag_id": one.task.dag, "limit": 100}
-            with self._lock:
-                since = min(other.began for other in (one, *self._watched.values()))
-            query |= {"timestamp_gte": since.isoformat(), "order_by": "-timestamp"}
-            listed = self._api.get("/assets/events", query)["asset_events"]
-            self._events[one.task.dag] = time.monotonic(), listed
-        return own()
 
     def _keep_log(self, one: _Attempt) -> str:
         """Write the log next to the run spec; return the last error in it."""

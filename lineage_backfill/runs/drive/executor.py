@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec import structs
+
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
 from lineage_backfill.plans.document import plan_from_dict, plan_to_dict
@@ -337,10 +339,16 @@ class Executor:
         needing = [run for run in left if record.control is None or run.id in under_way]
         engines = self._engines_of(needing, undo=record.undo_of is not None)
         self._retrying.enter(lease, BackfillState.RUNNING, now=self.clock.now())
+        waits: dict[str, Collection[str]] = {}
         if record.control is None and self._locked(lease, left, waiting):
-            self._make_ready(engines, waiting)
+            waits = self._make_ready(engines, waiting)
         scheduler = Scheduler(
-            list(runs.values()),
+            [
+                structs.replace(run, upstream=tuple(dict.fromkeys((*run.upstream, *waits[run.id]))))
+                if run.id in waits
+                else run
+                for run in runs.values()
+            ],
             max_parallel=self.max_parallel,
             states={one.run_id: one.state for one in records},
             jobs=self.jobs,
@@ -369,10 +377,16 @@ class Executor:
         with _handled({signal.SIGINT: _third_interrupts(self.stop)}):
             return loop.run(runs, records)
 
-    def _make_ready(self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]) -> None:
+    def _make_ready(
+        self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]
+    ) -> dict[str, Collection[str]]:
+        """Open the engines; return the runs that each run waits for besides its upstream."""
+        waits: dict[str, Collection[str]] = {}
         for name, engine in engines.items():
             engine.open()
             self._check(name, engine, waiting)
+            waits |= engine.waits()
+        return waits
 
     def _check(self, name: str, engine: Engine, runs: Sequence[PlannedRun]) -> None:
         own = [run for run in runs if run.engine == name]

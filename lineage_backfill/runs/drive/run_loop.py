@@ -167,7 +167,10 @@ class RunLoop:
         moves = self._apply_control(self._renew())
         moves += self._expire()  # what an engine has lost is not tried again then
         self._share()
+        records = list(records)
+        known = {one.run_id: one.engine_run for one in records if one.engine_run is not None}
         for name, engine in self._engines.items():
+            engine.remember(known, self._keep)
             engine.listen(partial(self._notify, name))
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
         heartbeat.start()
@@ -215,11 +218,10 @@ class RunLoop:
     # At the start
 
     def _take_over_all(
-        self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
+        self, runs: Mapping[str, PlannedRun], records: Sequence[RunRecord]
     ) -> list[Move]:
         """Reconcile active attempts of an earlier executor with the engines, by token."""
         moves = []
-        records = list(records)
         self._refuse_unjudged(runs, records)
         for record in records:
             self._attempts[record.run_id] = record.attempt
@@ -481,6 +483,17 @@ class RunLoop:
         found = self._engines[attempt.engine].identify(handle)
         is_new = found is not None and found != self._known.get(attempt.token)
         return [self._handed_over(attempt, handle)] if is_new else []
+
+    def _keep(self, run_id: str, attempt: int, found: EngineRun) -> None:
+        """Record an attempt's run in its engine before the engine acts on it; from any thread."""
+        move = Move(
+            run_id=run_id,
+            state=RunState.RUNNING,
+            attempt=attempt,
+            attempt_state=AttemptState.RUNNING,
+            engine_run=found,
+        )
+        self._store.record(self._lease, [move], now=self._clock.now())
 
     def _handed_over(self, attempt: Attempt, handle: str) -> Move:
         self._known[attempt.token] = found = self._engines[attempt.engine].identify(handle)

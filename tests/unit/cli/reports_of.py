@@ -154,11 +154,10 @@ def report_of_success() -> dict[str, Any]:
 
 
 def _in_airflow(records: list[Any]) -> list[Any]:
-    """Return runs or attempts: the first created and with two consumers, one of them adopted."""
-    started = ("daily/asset__1", "other@dag/asset__2\x1b[31m")
+    """Return runs or attempts: the first created, the second adopted, the third run again."""
     found = [
-        EngineRun(origin=Origin.CREATED, id="clean/lb__t", also_started=started),
-        EngineRun(origin=Origin.ADOPTED, id="daily/asset__1"),
+        EngineRun(origin=Origin.CREATED, id="clean/lb__t"),
+        EngineRun(origin=Origin.ADOPTED, id="daily/asset__1\x1b[31m"),
         EngineRun(origin=Origin.RERUN, id="total/scheduled__1"),
     ]
     named = [replace(one, engine_run=run) for one, run in zip(records, found, strict=False)]

@@ -366,32 +366,21 @@ def test_a_report_as_markdown(made: Callable[[], Any], snapshot: SnapshotAsserti
     assert report_markdown(made()) == snapshot
 
 
-def test_a_report_names_what_others_started_and_what_airflow_started_besides() -> None:
+def test_a_report_names_what_others_started() -> None:
     document = reports_of.report_in_airflow()
     assert fits(document, "report")
-    (adopted,), (also,) = document["adopted"], document["also_started"]
-    assert (adopted["engine_run"], adopted["state"]) == ("daily/asset__1", "succeeded")
-    assert also["engine_run"].startswith("other@dag/asset__2")  # the other one was adopted
-    assert also["job"]["name"] == "clean"
+    (adopted,) = document["adopted"]
+    assert adopted["engine_run"].startswith("daily/asset__1")
+    assert adopted["state"] == "succeeded"
     assert fits(reports_of.status_in_airflow(), "status")
     runs = reports_of.status_in_airflow()["runs"]
     assert [(run["origin"], run["engine_run"]) for run in runs[:3]] == [
         ("created", "clean/lb__t"),
-        ("adopted", "daily/asset__1"),
+        ("adopted", "daily/asset__1\x1b[31m"),
         ("re-run", "total/scheduled__1"),
     ]
     none = {"origin": None, "engine_run": None}
     assert reports_of.status()["runs"][0].items() >= none.items()
-
-
-def test_what_airflow_started_besides_is_cut_short_in_tables() -> None:
-    document = reports_of.report_in_airflow()
-    (also,) = document["also_started"]
-    document["also_started"] = [also | {"engine_run": f"d/{number}"} for number in range(130)]
-    text = shown(report_table(document), 80)
-    assert ("d/99 " in text, "d/100" in text) == (True, False)
-    assert "and 30 more; --json has all" in text
-    assert "and 30 more" in report_markdown(document)
 
 
 def told(reporter: PlainProgress) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -991,11 +991,42 @@ def test_what_an_attempt_runs_as_is_recorded_once_it_is_known(bench: Bench) -> N
         for _ in range(2):  # nothing is written for what is known
             engine.listener(next(iter(engine.known)))
             wait_until(lambda: recorded() == THEIRS)
-        engine.runs = {"a": replace(THEIRS, also_started=("x",))}
+        engine.runs = {"a": replace(THEIRS, facts={"x": 1})}
         engine.release()
-    assert recorded() == replace(THEIRS, also_started=("x",))
+    assert recorded() == replace(THEIRS, facts={"x": 1})
     kinds = [event.kind for event in bench.store.events(backfill_id) if event.run_id]
     assert kinds == ["submitted", "running", "running", "succeeded"]
+
+
+def test_an_engine_records_what_it_is_about_to_do_and_knows_it_when_resumed(bench: Bench) -> None:
+    class Recalling(FakeEngine):
+        def remember(
+            self, known: Mapping[str, EngineRun], keep: Callable[[str, int, EngineRun], None]
+        ) -> None:
+            self.recalled, self.on_submit = known, lambda run_id: keep(run_id, 1, acting)
+
+    acting = EngineRun(origin=Origin.RERUN, id="d/r", facts={"tries": {"t": 3}})
+    first = Recalling({("b", 1): failed("no such column")})
+    first.runs = {"a": acting, "b": acting}
+    executor, backfill_id = start(bench, first, plan_of(planned_run("a"), planned_run("b")))
+    executor.drive(backfill_id)
+    assert first.recalled == {}
+    kinds = [event.kind for event in bench.store.events(backfill_id) if event.run_id == "a"]
+    assert kinds == ["submitted", "running", "succeeded"]
+    second = Recalling()
+    bench.executor(second).retry(backfill_id)
+    assert second.recalled["b"] == acting
+
+
+def test_a_run_waits_for_what_its_engine_names_besides_its_upstream(bench: Bench) -> None:
+    class Joining(FakeEngine):
+        def waits(self) -> Mapping[str, Sequence[str]]:
+            return {"a": ["c"]}
+
+    engine = Joining()
+    executor, backfill_id = start(bench, engine, plan_of(*map(planned_run, "abc")))
+    executor.drive(backfill_id)
+    assert engine.submitted[-1] == ("a", 1)
 
 
 @pytest.mark.parametrize("found", [THEIRS, None])

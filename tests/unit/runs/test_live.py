@@ -73,7 +73,7 @@ def live(
     first: OutsideRuns,
     *,
     then: OutsideRuns | None = None,
-    engines: Mapping[str, Callable[[JobRef], KeySet]] | None = None,
+    engines: Mapping[str, Callable[[JobRef], KeySet | None]] | None = None,
     refuses: bool = False,
 ) -> LiveRuns:
     return LiveRuns(
@@ -130,6 +130,14 @@ def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -
     assert live(outside(), engines={"fake": told}).blocker([runs[0], runs[2]]) == ""
     with pytest.raises(ConflictError, match="according to engine 'fake'"):
         live(outside(), engines={"fake": told}, refuses=True).blocker(runs)
+
+
+def test_an_engine_outvotes_the_lineage_about_what_runs_now() -> None:
+    """A try that was killed by hand leaves a START without an end."""
+    wanted = [planned_run("r", job="daily", keys=("2024-03-05",))]
+    assert live(outside(run()), engines={"fake": lambda _job: ()}).blocker(wanted) == ""
+    unknown: Mapping[str, Callable[[JobRef], KeySet | None]] = {"fake": lambda _job: None}
+    assert "since" in live(outside(run()), engines=unknown).blocker(wanted)
 
 
 def test_keys_that_are_newer_than_the_plan_are_none_of_its_own() -> None:

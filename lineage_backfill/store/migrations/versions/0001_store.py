@@ -100,7 +100,7 @@ def upgrade() -> None:
         sa.Column("error", sa.Text),
         sa.Column("origin", sa.String(20)),
         sa.Column("engine_run", sa.Text),
-        sa.Column("also_started", sa.JSON),
+        sa.Column("engine_facts", sa.JSON),
         sa.ForeignKeyConstraint(
             ["backfill_id", "run_id"], ["lb_runs.backfill_id", "lb_runs.run_id"]
         ),
