@@ -251,17 +251,28 @@ def refuse_setting(name: str) -> NoReturn:
 class WritePolicy:
     """How runs write an output; `lookback` n: run key K corrects K-n .. K.
 
-    `says_mode` is true if the mode is declared, not a default.
+    A merge matches rows by `merge_on`, deletes those that a row with `delete_when` matches, and
+    with `delete_missing` those of its partitions that no row matches. `unsafe_overwrite` accepts
+    that a killed write leaves a Parquet partition half written. `says_mode` is true if the mode is
+    declared, not a default.
     """
 
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
     lookback: int = 0
+    merge_on: tuple[str, ...] = ()
+    delete_when: str | None = None
+    delete_missing: bool = False
+    unsafe_overwrite: bool = False
     says_mode: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("lookback", self.lookback)
+        if self.mode != "merge":
+            for name in ("delete_when", "delete_missing"):
+                if getattr(self, name):
+                    raise DeclarationError(f'`{name}` needs mode = "merge"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -440,6 +440,10 @@ def write_policy(table: Table) -> WritePolicy:
             on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
             on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
             lookback=table.integer("lookback", 0),
+            merge_on=table.texts("merge_on") or (),
+            delete_when=table.text("delete_when"),
+            delete_missing=table.flag("delete_missing", False),
+            unsafe_overwrite=table.flag("unsafe_overwrite", False),
         )
 
 

@@ -135,6 +135,10 @@ class SpecBuilder:
             mode=policy.mode,
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,
+            merge_on=policy.merge_on or None,
+            delete_when=policy.delete_when,
+            delete_missing=policy.delete_missing,
+            unsafe_overwrite=policy.unsafe_overwrite,
         )
 
     def _input(self, data: DatasetFacts, wanted: PartitionSet | None, needs: Needs) -> InputSpec:

@@ -303,6 +303,10 @@ def _output(value: object, place: str) -> OutputSpec:
             mode=reader.choice("mode", _MODES),
             on_empty=reader.choice("on_empty", _ON_EMPTY),
             on_drift=reader.choice("on_drift", _ON_DRIFT),
+            merge_on=tuple(reader.items("merge_on", _text, default=[])) or None,
+            delete_when=reader.optional("delete_when", str),
+            delete_missing=reader.get("delete_missing", bool, default=False),
+            unsafe_overwrite=reader.get("unsafe_overwrite", bool, default=False),
         )
     )
 

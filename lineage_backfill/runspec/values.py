@@ -72,12 +72,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec(Target):
-    """A dataset that the run writes, and exactly the partitions that it may touch."""
+    """A dataset that the run writes, and exactly the partitions that it may touch.
+
+    The other members are those of `WritePolicy`.
+    """
 
     scope: tuple[Partition, ...]
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
+    merge_on: tuple[str, ...] | None = None
+    delete_when: str | None = None
+    delete_missing: bool = False
+    unsafe_overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +261,7 @@ _OPTIONAL = frozenset(
     {
         *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
         *("required", "needs", "along", "mixed", "missing", "unknown", "merged", "keys_derived"),
+        *("merge_on", "delete_when", "delete_missing", "unsafe_overwrite"),
     }
 )
 

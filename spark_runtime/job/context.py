@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from lineage_backfill.runspec.values import (
     KEY_COLUMN,
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
     from spark_runtime.job.attempt import Attempt
     from spark_runtime.write.checks import Check
+
+
+class Policy(TypedDict, total=False):
+    """Further settings of a write, as in `[[job.writes]]`."""
+
+    delete_when: str | None
+    delete_missing: bool
+    unsafe_overwrite: bool
 
 
 class RunContext:
@@ -116,16 +124,25 @@ class RunContext:
         ignore: str | Sequence[str] = (),
         merge_on: str | Sequence[str] = (),
         newest_by: str | Sequence[str] | None = None,
+        **policy: Unpack[Policy],
     ) -> OutputResult:
         """Replace the run's partitions of an output with the rows of `frame`, and nothing else.
 
         The output may be omitted if there is only one. `checks` see the rows before they are
-        published, columns in `ignore` do not count when contents are compared, and an output of
-        mode "merge" is merged by the columns `merge_on`: of two rows with the same key, the one
-        with the greater `newest_by` is kept (compared in the order of these columns). Raises a
-        RuntimeFailure; all old rows are then unchanged.
+        published, columns in `ignore` do not count when contents are compared. An output of mode
+        "merge" is merged by the columns `merge_on`: of two rows with the same key, the one with the
+        greater `newest_by` is kept (compared in the order of these columns). Rows for which
+        `delete_when` is true delete the one with their key; `delete_missing` deletes those of the
+        run's partitions whose key is in no row. `unsafe_overwrite` allows a Parquet output. Raises
+        a RuntimeFailure; all old rows are then unchanged (except of Parquet).
         """
-        options = WriteOptions(checks=checks, ignore=ignore, merge_on=merge_on, newest_by=newest_by)
+        options = WriteOptions(
+            checks=checks,
+            ignore=ignore,
+            merge_on=merge_on,
+            newest_by=newest_by,
+            **policy,
+        )
         written = self._attempt.write(frame, output, options)
         if self._ends_itself and not self._attempt.unwritten:
             self._attempt.end()

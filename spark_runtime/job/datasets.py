@@ -153,20 +153,32 @@ class Read:
     only_new: bool = False
 
 
+_OPTIONS = ("merge_on", "delete_when", "delete_missing", "unsafe_overwrite")
+
+
 @dataclass(frozen=True)
 class Write:
-    """An output of a job and how its runs write it; with `lookback` n, run K corrects K-n to K."""
+    """An output of a job and how its runs write it, as `[[job.writes]]` of the project file."""
 
     dataset: Dataset | str
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
     lookback: int = 0
+    merge_on: tuple[str, ...] = ()
+    delete_when: str | None = None
+    delete_missing: bool = False
+    unsafe_overwrite: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings that a run spec need not repeat; see RunContext.write."""
+        return {name: value for name in _OPTIONS if (value := getattr(self, name))}
 
     def declaration(self, ref: DatasetRef) -> WriteDeclaration:
         """Return the equivalent declaration of the project file; raises DeclarationError."""
         settings = {one.name: getattr(self, one.name) for one in fields(Write)}
-        named = {"dataset": ref.name, "namespace": ref.namespace}
+        named = {"dataset": ref.name, "namespace": ref.namespace, "merge_on": list(self.merge_on)}
         return reader.read_output(Table(settings | named, f"output {ref}", DeclarationError))
 
 

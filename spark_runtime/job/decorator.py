@@ -58,9 +58,9 @@ class JobDefinition:
 
     `inputs` maps parameter names to what they read, `batch` says whether several keys may be
     computed at once ("range") or only one by one ("key"), `checks` guard its outputs before they
-    are published, and columns in `ignore` do not count when contents are compared. Outputs of mode
-    "merge" are merged by the columns `merge_on`: of two rows with the same key, the one with the
-    greater `newest_by` is kept (compared in the order of these columns).
+    are published, and columns in `ignore` do not count when contents are compared. A merge keeps,
+    of two rows with the same key, the one with the greater `newest_by` (compared in the order of
+    these columns).
     """
 
     function: Callable[..., Any]
@@ -71,7 +71,6 @@ class JobDefinition:
     auto_filter: bool = True
     checks: tuple[Check, ...] = ()
     ignore: str | Sequence[str] = ()
-    merge_on: str | Sequence[str] = ()
     newest_by: str | Sequence[str] | None = None
     context_parameter: str | None = None
     takes_key: bool = False
@@ -89,14 +88,15 @@ class JobDefinition:
     def run(self, context: RunContext) -> None:
         """Call the function and write what it returns."""
         check_outputs(self, context.spec)
+        options = {str(write.dataset): write.options for write in self.writes}
         for name, frame in self.call(context).items():
             context.write(
                 frame,
                 name,
                 checks=self.checks,
                 ignore=self.ignore,
-                merge_on=self.merge_on,
                 newest_by=self.newest_by,
+                **options[name],
             )
 
     def call(self, context: RunContext) -> dict[str, DataFrame]:
@@ -151,6 +151,9 @@ def job(
     ignore: str | Sequence[str] = (),
     merge_on: str | Sequence[str] = (),
     newest_by: str | Sequence[str] | None = None,
+    delete_when: str | None = None,
+    delete_missing: bool = False,
+    unsafe_overwrite: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function as a job; the function itself is unchanged.
 
@@ -158,9 +161,9 @@ def job(
     file declares them, else as a `Dataset`, with `window`, `offset` or `all_partitions` around it
     where the default does not hold. A further parameter annotated `RunContext` is given the run,
     one named `backfill_key` the key of a run that has one. It returns one DataFrame for `output`,
-    or a dict with one for each of `outputs`. `calendar`, `mode`, `on_empty`, `on_drift` and
-    `lookback` mean what they mean in the project file, which wins, as does what a planned run is
-    told. `all_partitions` makes every input be read whole, without `auto_filter` the function
+    or a dict with one for each of `outputs`. `calendar` and the settings of `[[job.writes]]` mean
+    what they mean in the project file, which takes precedence, as does the run spec of a planned
+    run. `all_partitions` makes every input be read whole, without `auto_filter` the function
     filters for itself. Raises EntrypointError where parameters and inputs do not match.
 
     >>> @job(inputs={"flights": "flights_clean"}, output="flights_daily")
@@ -183,13 +186,25 @@ def job(
         definition = JobDefinition(
             function=function,
             inputs=reads,
-            writes=tuple(Write(dataset, mode, on_empty, on_drift, lookback) for dataset in written),
+            writes=tuple(
+                Write(
+                    dataset,
+                    mode,
+                    on_empty,
+                    on_drift,
+                    lookback,
+                    (merge_on,) if isinstance(merge_on, str) else tuple(merge_on),
+                    delete_when,
+                    delete_missing,
+                    unsafe_overwrite,
+                )
+                for dataset in written
+            ),
             calendar=calendar,
             batch=batch,
             auto_filter=auto_filter,
             checks=tuple(checks),
             ignore=ignore,
-            merge_on=merge_on,
             newest_by=newest_by,
             context_parameter=_context_parameter(function, reads),
             takes_key=KEY_COLUMN in set(inspect.signature(function).parameters) - set(reads),
@@ -231,7 +246,7 @@ def load_job(entrypoint: str) -> Job:
     if not isinstance(definition, JobDefinition):
         raise EntrypointError(
             f"{entrypoint!r} is not a job",
-            hint="Decorate the function with @spark_runtime.job.decorator(...).",
+            hint="Decorate the function with @spark_runtime.job(...).",
         )
     return definition
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -96,19 +96,20 @@ def load_query(path: Path) -> Query:
     if "inputs" in table:
         inputs = {view: _read(table, view, one) for view, one in table.mapping("inputs").items()}
     output, policy = table.text("output"), reader.write_policy(table)
+    write = _write(output or "", policy)
     query = Query(
         path=path,
         text="\n".join("" if _is_head(line) else line for line in lines),
         inputs=inputs,
-        writes=() if output is None else (_write(output, policy),),
+        writes=() if output is None else (write,),
         batch=table.choice("batch", get_args(Batch)) or "key",
         auto_filter=table.flag("auto_filter", True),
         options={
             name: value
             for name, value in (
                 ("ignore", table.texts("ignore")),
-                ("merge_on", table.texts("merge_on")),
                 ("newest_by", table.texts("newest_by")),
+                *write.options.items(),
             )
             if value is not None
         },
@@ -122,13 +123,7 @@ def _is_head(line: str) -> bool:
 
 
 def _write(output: str, policy: WritePolicy) -> Write:
-    return Write(
-        output,
-        mode=policy.mode,
-        on_empty=policy.on_empty,
-        on_drift=policy.on_drift,
-        lookback=policy.lookback,
-    )
+    return Write(output, **{one.name: getattr(policy, one.name) for one in fields(Write)[1:]})
 
 
 def _read(table: Table, view: str, said: Any) -> Read:

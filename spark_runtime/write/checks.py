@@ -40,7 +40,8 @@ class WriteOptions:
 
     `since` is the table when the run started (None: now): if others changed a partition of the
     scope after that, or the table was recreated, it is a conflict. `started_at` is the time of the
-    start; the commit records it, so that the run can be reconciled. `reads` is the number of input
+    start; the commit records it, so that the run can be reconciled. What the run spec says of the
+    output (`merge_on` to `unsafe_overwrite`) takes precedence. `reads` is the number of input
     rows, None if unknown.
     """
 
@@ -48,6 +49,9 @@ class WriteOptions:
     ignore: str | Sequence[str] = ()
     merge_on: str | Sequence[str] = ()
     newest_by: str | Sequence[str] | None = None
+    delete_when: str | None = None
+    delete_missing: bool = False
+    unsafe_overwrite: bool = False
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
     since: Since | None = None

@@ -146,7 +146,9 @@ class _Write:
         self.shaped = self.fit.apply(frame, texts)
         self.match: Match | None = None
         if output.mode == "merge":
-            self.match = match_of(self.shaped.schema, options.merge_on, options.newest_by)
+            self.match = match_of(
+                self.shaped.schema, output.merge_on or options.merge_on, options.newest_by
+            )
         self.since = Since.of(self.before) if options.since is None else options.since
         self.fingerprints = is_wanted(self.spark)
 

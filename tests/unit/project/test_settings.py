@@ -167,9 +167,30 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
     assert (project.code, project.outbox) == (tmp_path, tmp_path / ".lineage-backfill/lineage")
 
 
+def test_an_output_says_how_it_is_merged(tmp_path: Path) -> None:
+    text = """
+[[job]]
+name = "j"
+[[job.writes]]
+dataset = "a"
+mode = "merge"
+merge_on = ["id"]
+delete_when = "op = 'D'"
+delete_missing = true
+[[job.writes]]
+dataset = "b"
+unsafe_overwrite = true
+"""
+    merged, written = load(tmp_path, text).declarations.jobs[0].writes
+    assert merged.merge_on == ("id",)
+    assert (merged.delete_when, merged.delete_missing) == ("op = 'D'", True)
+    assert (merged.unsafe_overwrite, written.unsafe_overwrite) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
+        (f"{WRITES}delete_missing=true", '`delete_missing` needs mode = "merge"', ""),
         ("[[dataset]]\nname='a'\ngrian='day'", '[[dataset]] "a": unknown key `grian`', "`grain`"),
         ("[limit]\nmax_runs=1", "unknown key `limit`", "`limits`"),
         ("[lineage]\nevent='x'", "[lineage]: unknown key `event`", "`events`"),
