@@ -23,7 +23,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from waitress import create_server
 
-from lineage_backfill.demo.story import run_demo
+from examples.demo.story import run_demo
 from lineage_backfill.project import FILE_NAME
 from lineage_backfill.web import server
 from lineage_backfill.web.pages import make_pages

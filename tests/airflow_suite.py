@@ -76,13 +76,6 @@ class Place:
         answer = requests.post(f"{self.url}/auth/token", json=login, timeout=60)
         return str(answer.json()["access_token"])
 
-    def script(self, folder: Path, *keys: str) -> tuple[str, dict[str, str]]:
-        """Return the script of what a change of keys of `raw` needs, and its environment."""
-        tool = [sys.executable, "-m", "lineage_backfill", "impact", "raw", "--format", "airflow"]
-        asked = [*tool, "--partitions", ",".join(keys)]
-        script = subprocess.check_output(asked, cwd=folder, text=True)
-        return script, {**os.environ, "AIRFLOW_URL": self.url, "AIRFLOW_TOKEN": self.token("op")}
-
     def ask(self, method: str, path: str, body: Any = None, account: str = "admin") -> Any:
         """Do what a person does in Airflow."""
         headers = {"Authorization": f"Bearer {self.token(account)}"}
@@ -687,18 +680,6 @@ class AirflowSuite:
         assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
         assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2, 4]
 
-    @pytest.mark.usefixtures("desk")
-    def test_the_script_of_a_plan_submits_a_stored_job_again(
-        self, place: Place, tmp_path: Path, hour: datetime
-    ) -> None:
-        place.start("durable", hour, run := f"theirs-{uuid4().hex}")
-        until(lambda: place.state("durable", run) == "success")
-        text = PROJECT.format(url="http://127.0.0.1:9", dag="durable", task="build")
-        (tmp_path / "lineage-backfill.toml").write_text(text)
-        script, env = place.script(tmp_path, f"{hour:%Y-%m-%dT%H}")
-        subprocess.check_call(["bash", "-c", script], env=env, timeout=120)
-        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2]
-
     def test_cancel_stops_what_is_ours(self, place: Place, desk: Desk, hour: datetime) -> None:
         engine = desk.engine()
         for tries in (1, 2):  # created, and cleared
@@ -933,37 +914,6 @@ class AirflowSuite:
         assert waits.returncode == 0, told
         lines = place.started("slow.build", hour)
         assert [(line["run"], line["try"]) for line in lines] == [(run, 1), (run, 2)]
-
-    def test_the_script_of_a_plan_does_what_the_plan_says_and_continues_where_it_ended(
-        self, place: Place, tmp_path: Path, hour: datetime
-    ) -> None:
-        hours = [hour, place.fresh()]
-        place.start("one", hours[0], theirs := f"theirs-{uuid4().hex}")
-        until(lambda: place.state("one", theirs) == "success")
-        (tmp_path / "lineage-backfill.toml").write_text(
-            PROJECT.format(url="http://127.0.0.1:9", dag="one", task="build")  # it is not asked
-        )
-        script, env = place.script(tmp_path, *(f"{one:%Y-%m-%dT%H}" for one in hours))
-        run = ["bash", "-c", script]
-        told = subprocess.check_output(run, env=env, text=True, timeout=120)
-        assert f'clear ["build"] in run {theirs} of DAG one' in told
-        again = subprocess.check_output(run, env=env, text=True, timeout=120)
-        assert again.count("done before") == len(hours)
-        tries = [[line["try"] for line in place.started("one.build", one)] for one in hours]
-        assert tries == [[1, 2], [1]]
-        (place.folder / "fails").touch()
-        script = script.replace("lb__", "lb__x")  # a later plan
-        failed = subprocess.run(
-            ["bash", "-c", script],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert failed.returncode == 1
-        assert f"failed, see run {theirs} of DAG one" in failed.stderr
-        assert len(place.started("one.build", hours[1])) == 1
 
     def test_what_is_refused_is_not_waited_for(self, desk: Desk) -> None:
         with pytest.raises(EngineError, match="DAG paused is paused"):

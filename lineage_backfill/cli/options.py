@@ -358,12 +358,8 @@ class Format(StrEnum):
 
     TABLE = "table"
     TREE = "tree"
-    HEATMAP = "heatmap"
     MARKDOWN = "markdown"
     MERMAID = "mermaid"
-    DOT = "dot"
-    SVG = "svg"
-    AIRFLOW = "airflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,9 +392,6 @@ BackfillArgument = Annotated[
         show_default=False,
         autocompletion=complete_backfills,
     ),
-]
-DetailedDifference = Annotated[
-    bool, Option("--detailed-exitcode", help="Exit with 2 if they differ.")
 ]
 NamespaceOption = Annotated[
     str | None, Option(help="Namespace of the names given.", metavar="NAME")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from lineage_backfill.lineage.layout import layers
 from lineage_backfill.lineage.select import Graph, Ref, within
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -87,6 +86,46 @@ def around(
 def among(graph: Graph, jobs: Collection[JobRef]) -> View:
     """Return the jobs with all that they read and write."""
     return View.of(jobs, [*graph.in_edges(jobs), *graph.out_edges(jobs)])
+
+
+def layers(size: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return for nodes 0, 1, … their distance along the longest path to each.
+
+    A node without anything before it stands next to what it feeds.
+    """
+    import networkx as nx  # slow to import, and most commands draw nothing
+
+    graph: nx.DiGraph[int] = nx.DiGraph(without_cycles(size, edges))
+    graph.add_nodes_from(range(size))
+    generations = enumerate(nx.topological_generations(graph))
+    layer = {node: at for at, nodes in generations for node in nodes}
+    for node, above in graph.in_degree():
+        if not above and graph[node]:
+            layer[node] = min(layer[other] for other in graph[node]) - 1
+    return [layer[node] for node in range(size)]
+
+
+def without_cycles(size: int, edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the edges between different nodes; those that lead back are reversed."""
+    import networkx as nx
+
+    known = [(one, other) for one, other in edges if one != other]
+    has_above = {other for _, other in known}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(sorted(range(size), key=lambda node: node in has_above))
+    graph.add_edges_from(known)
+    entered: set[int] = set()
+    found: dict[tuple[int, int], None] = {}
+    for one, other, step in nx.dfs_labeled_edges(graph):
+        if step == "reverse":
+            entered.discard(other)
+            continue
+        if one != other:
+            leads_back = step == "nontree" and other in entered
+            found[(other, one) if leads_back else (one, other)] = None
+        if step == "forward":
+            entered.add(other)
+    return list(found)
 
 
 def _order(ref: Ref) -> tuple[str, str, str]:

@@ -1,17 +1,11 @@
-"""Graphs of jobs and datasets as Mermaid, Graphviz DOT and SVG.
-
-A drawing is a value; this module only writes it down. Text from the lineage is escaped for each
-language.
-"""
+"""Graphs of jobs and datasets, and their text in Mermaid; names are escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Literal
 
-from lineage_backfill.lineage.layout import Point, lay_out
 from lineage_backfill.show.text import safe
 
 Kind = Literal["dataset", "job"]
@@ -19,7 +13,7 @@ Kind = Literal["dataset", "job"]
 Mark = Literal["", "changed", "planned", "blocked", "left_stale", "skipped"]
 
 #: Fill and border of each mark, readable on light and dark backgrounds.
-_COLOURS: Mapping[Mark, tuple[str, str]] = {
+COLOURS: Mapping[Mark, tuple[str, str]] = {
     "": ("#f6f8fa", "#8c959f"),
     "changed": ("#ddf4ff", "#0969da"),
     "planned": ("#dafbe1", "#1a7f37"),
@@ -86,152 +80,11 @@ def mermaid(drawing: Drawing) -> str:
         label = f'|"{_mermaid_text(edge.label)}"|' if edge.label else ""
         lines.append(f"  n{number[edge.source]} {arrow}{label} n{number[edge.target]}")
     for mark in sorted({node.mark for node in drawing.nodes if node.mark}):
-        fill, border = _COLOURS[mark]
+        fill, border = COLOURS[mark]
         lines.append(f"  classDef {mark} fill:{fill},stroke:{border},color:#1f2328")
     return "\n".join(lines) + "\n"
-
-
-def dot(drawing: Drawing) -> str:
-    """Return the drawing as Graphviz DOT."""
-    number = drawing.numbered()
-    lines = [
-        "digraph lineage {",
-        f"  graph [rankdir=LR, label={_dot_text(drawing.title)}, labelloc=t]",
-        '  node [shape=box, style="filled,rounded", fontname="Helvetica", fontsize=11]',
-        '  edge [fontname="Helvetica", fontsize=9]',
-    ]
-    for node in drawing.nodes:
-        fill, border = _COLOURS[node.mark]
-        shape = ", shape=cylinder, style=filled" if node.kind == "dataset" else ""
-        text = _dot_text("\n".join(map(safe, node.lines)))
-        colours = f'fillcolor="{fill}", color="{border}"'
-        lines.append(f"  n{number[node.key]} [label={text}, {colours}{shape}]")
-    for edge in drawing.known_edges():
-        attributes = [f"label={_dot_text(safe(edge.label))}"] if edge.label else []
-        attributes += ["style=dashed"] if edge.faint else []
-        lines.append(
-            f"  n{number[edge.source]} -> n{number[edge.target]}"
-            + (f" [{', '.join(attributes)}]" if attributes else "")
-        )
-    return "\n".join([*lines, "}"]) + "\n"
 
 
 def _mermaid_text(text: str) -> str:
     # Mermaid's own entities: a quote ends a label, and other characters are read as HTML.
     return "".join(f"#{ord(sign)};" if sign in '"#<>&`\\' else sign for sign in safe(text))
-
-
-def _dot_text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-# --- SVG ----------------------------------------------------------------------------------------
-
-_LETTER, _LINE, _PAD = 6.7, 15, 8  # pixels: a letter's width, a line's height, room around text
-_SMALL_LETTER = 5.5  # of a label
-_ACROSS, _BETWEEN, _MARGIN = 70, 14, 20
-_STYLE = """
-text { font: 11px ui-monospace, Menlo, Consolas, monospace; fill: #1f2328 }
-.title { font-weight: bold } .edge { fill: none; stroke: #8c959f } .faint { stroke-dasharray: 4 3 }
-.title, .label { fill: #57606a } .label { font-size: 9px }
-@media (prefers-color-scheme: dark) { .title, .label { fill: #b1bac4 } }"""
-
-_ARROW = """\
-<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" \
-orient="auto"><path d="M0 0L8 4L0 8z" fill="#8c959f"/></marker></defs>"""
-
-
-def svg(drawing: Drawing) -> str:
-    """Return the drawing as SVG: data flows from left to right."""
-    sizes = [_size(node) for node in drawing.nodes]
-    number = drawing.numbered()
-    edges = {(number[edge.source], number[edge.target]): edge for edge in drawing.known_edges()}
-    longest = max((len(safe(edge.label)) for edge in edges.values()), default=0)
-    across = max(_ACROSS, longest * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
-    layout = lay_out(sizes, edges, across=across, between=_BETWEEN)
-    places = list(map(_shifted, layout.nodes))
-    ends: dict[float, float] = {}  # right edge of each layer, by its middle
-    for (x, _), (wide, _) in zip(places, sizes, strict=True):
-        ends[x] = max(ends.get(x, 0.0), x + wide / 2)
-    width = max(layout.width, len(drawing.title) * _LETTER) + 2 * _MARGIN
-    height = layout.height + 3 * _MARGIN
-    title = escape(safe(drawing.title))
-    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{title}</title>",
-        f"<style>{_STYLE}</style>",
-        _ARROW,
-        f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>',
-    ]
-    for (one, other), edge in edges.items():
-        if one == other:
-            parts.append(_loop(edge, places[one], sizes[one]))
-            continue
-        side = 0.5 if places[one][0] <= places[other][0] else -0.5
-        start = (places[one][0] + side * sizes[one][0], places[one][1])
-        end = (places[other][0] - side * sizes[other][0], places[other][1])
-        bends = map(_shifted, layout.ways[one, other])
-        middle = ends[places[one][0]] + across / 2 if side > 0 else (start[0] + end[0]) / 2
-        parts.append(_curve(edge, [start, *bends, end], middle))
-    parts += map(_shape, drawing.nodes, places, sizes)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _size(node: Node) -> tuple[float, float]:
-    longest = max((len(safe(line)) for line in node.lines), default=1)
-    return longest * _LETTER + 4 * _PAD, len(node.lines) * _LINE + 2 * _PAD
-
-
-def _shifted(point: Point) -> Point:
-    """Return the position of a layout point in the picture, below the title."""
-    return point[0] + _MARGIN, point[1] + 2 * _MARGIN
-
-
-def _shape(node: Node, place: Point, size: tuple[float, float]) -> str:
-    fill, border = _COLOURS[node.mark]
-    x, (width, height) = place[0], size
-    left, top = x - width / 2, place[1] - height / 2
-    radius = height / 2 if node.kind == "dataset" else 3
-    lines = "".join(
-        f'<text x="{x:.1f}" y="{top + _PAD + _LINE * (row + 0.75):.1f}"'
-        f' text-anchor="middle">{escape(safe(line))}</text>'
-        for row, line in enumerate(node.lines)
-    )
-    return (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        f' rx="{radius:.1f}" fill="{fill}" stroke="{border}"/>{lines}'
-    )
-
-
-def _curve(edge: Edge, points: Sequence[Point], middle: float) -> str:
-    """Return an edge through its points, level at each; its label stands around `middle`."""
-    (x, y), *rest = points
-    path = f"M{x:.1f} {y:.1f}"
-    for to_x, to_y in rest:
-        half = (x + to_x) / 2
-        path += f"C{half:.1f} {y:.1f} {half:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-        x, y = to_x, to_y
-    (_, y1), (_, y2) = points[:2]
-    return _drawn(edge, path, f'x="{middle:.1f}" y="{(y1 + y2) / 2 - 3:.1f}" text-anchor="middle"')
-
-
-def _loop(edge: Edge, place: Point, size: tuple[float, float]) -> str:
-    """Return an edge from a node to itself, drawn over its top."""
-    x, top = place[0], place[1] - size[1] / 2
-    peak = top - _BETWEEN  # the curve itself stays below it
-    path = f"M{x + 8:.1f} {top:.1f}C{x + 20:.1f} {peak:.1f} {x - 20:.1f} {peak:.1f}"
-    path += f" {x - 8:.1f} {top:.1f}"
-    return _drawn(edge, path, f'x="{x + 16:.1f}" y="{top - 3:.1f}"')
-
-
-def _drawn(edge: Edge, path: str, at: str) -> str:
-    """Return an edge along a path, its label at a place."""
-    faint = " faint" if edge.faint else ""
-    label = f'<text class="label" {at}>{escape(safe(edge.label))}</text>' if edge.label else ""
-    return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'
-
-
-#: The function for each output language.
-WRITERS: Mapping[str, Callable[[Drawing], str]] = {"mermaid": mermaid, "dot": dot, "svg": svg}

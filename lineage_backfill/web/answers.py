@@ -10,8 +10,10 @@ from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.show import documents, draw
+from lineage_backfill.show import documents
+from lineage_backfill.show.draw import Drawing
 from lineage_backfill.web.cache import Cache
+from lineage_backfill.web.svg import svg
 
 Ref = DatasetRef | JobRef
 
@@ -54,7 +56,7 @@ def as_json(document: Mapping[str, Any]) -> Response:
     return Response(documents.dump(document), mimetype="application/json")
 
 
-def as_svg(drawing: draw.Drawing) -> Response:
+def as_svg(drawing: Drawing) -> Response:
     """Respond with a drawing, unless it is too large to read."""
     if len(drawing.nodes) > DRAWN:
         raise NotFound(
@@ -63,4 +65,4 @@ def as_svg(drawing: draw.Drawing) -> Response:
     # The SVG contains its own style and nothing else.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     headers = {"Content-Security-Policy": policy}
-    return Response(draw.svg(drawing), mimetype="image/svg+xml", headers=headers)
+    return Response(svg(drawing), mimetype="image/svg+xml", headers=headers)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.planning.timeline import Span
-from lineage_backfill.show.periods import Periods
+from lineage_backfill.web.periods import Periods
 
 T = TypeVar("T")
 Document = Mapping[str, Any]

@@ -33,7 +33,6 @@ IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
 COURIER = "lineage_backfill.notify.courier:Courier"
-AIRFLOW_SCRIPT = "lineage_backfill.engines.airflow.script:plan_script"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 
 _log = logging.getLogger(__name__)

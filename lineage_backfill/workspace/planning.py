@@ -34,7 +34,6 @@ from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner
-from lineage_backfill.planning.timeline import Spans, timeline
 from lineage_backfill.plans.diff import moved
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import (
@@ -187,10 +186,6 @@ class Planning:
                 pools=self._declarations.pools,
                 starts=partial(store.past_starts, limit=LOOKED_AT),
             )
-
-    def timeline(self, plan: Plan) -> Mapping[JobRef, Spans]:
-        """Return the time spans of each job of a plan."""
-        return timeline(self.workspace.resolver_of(plan), plan)
 
     def lost_reads(self, plan: Plan) -> Mapping[DatasetRef, KeySet]:
         """Return the partitions read by the plan that are past their retention now."""

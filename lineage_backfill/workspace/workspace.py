@@ -39,7 +39,6 @@ from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (
-    AIRFLOW_SCRIPT,
     SQL_STORE,
     load,
     load_functions,
@@ -234,12 +233,8 @@ class Workspace:
             self.snapshot, self.project.declarations, now=self.now, functions=self.functions
         )
 
-    def _airflow_task(self, job: JobRef, *, by_lineage: bool = False) -> DagTasks | None:
-        """Return the Airflow task of a job: as declared, else from its lineage.
-
-        Airflow itself knows whether a timetable has intervals: `by_lineage` is for callers without
-        access to it.
-        """
+    def _airflow_task(self, job: JobRef) -> DagTasks | None:
+        """Return the Airflow task of a job: as declared, else from its lineage."""
         declared = self._jobs.find(job)
         named = declared.airflow if declared is not None else None
         node = self.snapshot.jobs.get(job)
@@ -251,20 +246,8 @@ class Workspace:
             named = DagTasks(dag=seen.dag, tasks=(seen.task,))
         if seen is not None and seen.dag == named.dag and kind in (None, "partition_key"):
             told = slice_of(seen.timetable or {}) or ""
-            kind = (
-                told if told.startswith("partition_key") else kind or (by_lineage and told) or None
-            )
+            kind = told if told.startswith("partition_key") else kind
         return replace(named, slice=kind)
-
-    def airflow_script(self, plan: Plan) -> Iterator[str]:
-        """Yield the lines of a script that runs a plan by Airflow's REST API."""
-        resolver = self.resolver_of(plan)
-        lines: Iterator[str] = load(AIRFLOW_SCRIPT)(
-            plan,
-            lambda job: resolver.job(job).calendar,
-            lambda job: self._airflow_task(job, by_lineage=True),
-        )
-        return lines
 
     def live_keys(
         self, engines: Mapping[str, Engine]

@@ -40,9 +40,9 @@ import pyspark
 import small_runs
 from rich.console import Console
 
-from lineage_backfill.demo.folder import prepare
-from lineage_backfill.demo.period import MARCH
-from lineage_backfill.demo.story import FAULT, Demo
+from examples.demo.folder import prepare
+from examples.demo.period import MARCH
+from examples.demo.story import FAULT, Demo
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef

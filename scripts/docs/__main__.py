@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import examples
+import consoles
 import pictures
 import reference
 
@@ -20,8 +20,8 @@ def pages() -> dict[Path, str]:
     made = {docs / name: text for name, text in reference.pages().items()}
     made |= {docs / "pictures" / name: text for name, text in pictures.pictures().items()}
     for page in (ROOT / "README.md", *sorted(docs.glob("*.md"))):
-        if page not in made and examples.CONSOLE in (text := page.read_text(encoding="utf-8")):
-            made[page] = examples.refreshed(text, docs / "examples")
+        if page not in made and consoles.CONSOLE in (text := page.read_text(encoding="utf-8")):
+            made[page] = consoles.refreshed(text, docs / "examples")
     return made
 
 

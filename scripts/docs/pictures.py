@@ -23,8 +23,8 @@ from lineage_backfill.project import FILE_NAME
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.table import Table
-from lineage_backfill.show.draw import svg
 from lineage_backfill.show.views import drawing
+from lineage_backfill.web.svg import svg
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
 

@@ -111,7 +111,8 @@ def _options() -> Iterator[str]:
 def _verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
-        yield from _verbs(below.command if isinstance(below, Verb) else below, (*path, name))
+        if not below.hidden:
+            yield from _verbs(below.command if isinstance(below, Verb) else below, (*path, name))
 
 
 def _verb(name: str, command: Any) -> Iterator[str]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.demo.proof import latest_version
+from examples.demo.proof import latest_version
 from tests.unit.cli.documents import fits
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
+ROOT = Path(__file__).parents[2]
 HOUR = "2013-03-20T14"
 DOWNSTREAM = {
     "flights": 1,
@@ -49,7 +50,7 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "140"},
+        env={**os.environ, "COLUMNS": "140", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -59,7 +60,7 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     above = tmp_path_factory.mktemp("demo")
-    ended = run("lineage_backfill", "demo", "here", folder=above)
+    ended = run("examples.demo", "here", folder=above)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return Demo(above / "here", ended.stdout)
 

@@ -24,7 +24,7 @@ from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Origin
 from spark_runtime.session import find_jars
-from tests.airflow_suite import DAY, PROJECT, AirflowSuite, Desk, Place, planned, until
+from tests.airflow_suite import DAY, AirflowSuite, Desk, Place, planned, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,22 +145,6 @@ class TestAirflow(AirflowSuite):
         assert engine.poll(handle).error == "task right is skipped after try 0"
         assert desk.run("branching.left", hour) is AttemptState.SUCCEEDED
         assert len(place.started("branching.left", hour)) == 2
-
-    @pytest.mark.usefixtures("desk")
-    def test_the_script_of_a_plan_runs_a_job_below_a_task_outside_the_plan(
-        self, place: Place, tmp_path: Path, hour: datetime
-    ) -> None:
-        text = PROJECT.format(url="http://127.0.0.1:9", dag="three", task="a")
-        later = text[text.index("[[job]]") :].replace('"made"', '"read"').replace('"raw"', '"made"')
-        later = later.replace('"a"', '"c"').replace("three.a", "three.c")
-        (tmp_path / "lineage-backfill.toml").write_text(text + later)
-        script, env = place.script(tmp_path, f"{hour:%Y-%m-%dT%H}")
-        script = script.replace("seconds=60 if", f"seconds={self.hold} if")
-        for last in ("three.c", "done before"):
-            told = subprocess.check_output(["bash", "-c", script], env=env, text=True, timeout=120)
-            assert last in told
-        tries = {name: len(place.started(f"three.{name}", hour)) for name in "abc"}
-        assert tries == {"a": 1, "b": 0, "c": 1}
 
     def test_a_dag_that_cannot_be_imported_is_refused(self, place: Place, desk: Desk) -> None:
         file = place.folder / "dags" / "broken.py"

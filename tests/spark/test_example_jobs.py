@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
-from importlib import resources
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from examples.demo.folder import EXAMPLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ CLEAN += "cancelled boolean, late_minutes int"
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(resources.files("lineage_backfill") / "example" / "nyc"))
+        patch.syspath_prepend(str(EXAMPLE))
         from pipeline import jobs
 
         yield jobs

@@ -57,7 +57,8 @@ def read_lock(name: str) -> list[Pin]:
 def declared(*extras: str, group: str = "") -> Iterator[Requirement]:
     if group:
         yield from map(Requirement, PYPROJECT["dependency-groups"][group])
-        return
+        if not extras:
+            return
     project = PYPROJECT["project"]
     for text in project["dependencies"]:
         yield Requirement(text)
@@ -105,8 +106,8 @@ def test_every_requirement_is_one_version_with_hashes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "extras", "group"),
     [
-        (RUNTIME, ("demo",), ""),
-        (DEV, ("demo", "dev"), ""),
+        (RUNTIME, ("spark",), "demo"),
+        (DEV, ("spark", "dev"), "demo"),
         *((name, (), group) for name, group in GROUPS.items()),
     ],
 )

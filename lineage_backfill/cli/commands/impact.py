@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
+from lineage_backfill.cli.removed import form_of
 from lineage_backfill.critic.explain import explanation_to_dict
 from lineage_backfill.errors import UsageError
 from lineage_backfill.plans.document import plan_members
@@ -47,7 +47,8 @@ class ShowOptions:
         bool, typer.Option("--estimate", help="With --json: add the estimated time (p50, p90).")
     ] = False
     form: Annotated[
-        Format | None, typer.Option("--format", help="Output format; a table by default.")
+        Format | None,
+        typer.Option("--format", help="Output format; a table by default.", parser=form_of(Format)),
     ] = None
     why: Annotated[
         str | None,
@@ -105,7 +106,9 @@ def impact(
             more = [("estimate", takes and takes.to_dict())]
         documents.emit(chain(plan_members(planned.plan), more))
     else:
-        _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
+        from lineage_backfill.cli.output import plan_forms
+
+        plan_forms.show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         _say_how_to_run(planned.plan, how, source)
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
@@ -131,15 +134,14 @@ def _answer(
         if how.as_json:
             documents.emit(made)
         else:
-            terminal.out().print(_renderer("tables").dry_run_view(made))
+            from lineage_backfill.cli.output import tables
+
+            terminal.out().print(tables.dry_run_view(made))
         return
     found = planning.explain(target, datasets, request, source, why_not=how.why is None)
     if how.as_json:
         documents.emit(explanation_to_dict(found))
     else:
-        terminal.out().print(_renderer("why").explained(found))
+        from lineage_backfill.cli.output import why
 
-
-def _renderer(module: str) -> Any:
-    """Return a module that prints with Rich; JSON output loads neither."""
-    return import_module(f"..output.{module}", __package__)
+        terminal.out().print(why.explained(found))

@@ -1,4 +1,4 @@
-"""`lineage`: shows the lineage that plans use, saves snapshots and compares them."""
+"""`lineage`: shows the lineage that plans use, and saves snapshots."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from rich.text import Text
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.completion import complete_nodes
 from lineage_backfill.cli.options import (
-    DetailedDifference,
     ForceOption,
     JsonOption,
     NamespaceOption,
     SourceOptions,
     takes_options,
 )
-from lineage_backfill.cli.output import differences, views
+from lineage_backfill.cli.output import views
 from lineage_backfill.cli.output.render import table
 from lineage_backfill.cli.requests import NameLookup
-from lineage_backfill.lineage.compare import compare
 from lineage_backfill.lineage.identity.families import Family
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.edges import Edges
@@ -121,31 +119,6 @@ def refresh(source: SourceOptions) -> None:
         terminal.say(f"warning: {warning}", style="yellow")
     counts = (counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset"))
     terminal.out().print(f"{', '.join(counts)} from {snapshot.source}, read in full")
-
-
-@lineage.command("diff")
-@takes_options
-def diff(
-    source: SourceOptions,
-    before: Annotated[
-        Path, typer.Argument(help="The earlier snapshot.", metavar="A", show_default=False)
-    ],
-    after: Annotated[
-        Path | None,
-        typer.Argument(help="The later one; by default the current lineage.", metavar="B"),
-    ] = None,
-    detailed_exitcode: DetailedDifference = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the differences between two snapshots, or a snapshot and the current lineage."""
-    workspace = source.open()
-    old = workspace.lineage.read_file(before)
-    new = workspace.snapshot if after is None else workspace.lineage.read_file(after)
-    found = compare(old, new)
-    document = differences.document(old, new, found)
-    terminal.show(document, differences.difference_table, as_json=as_json)
-    if detailed_exitcode and found:
-        raise typer.Exit(2)
 
 
 def _where(snapshot: LineageSnapshot) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lineage_backfill.cli import planning, terminal
-from lineage_backfill.cli.options import DetailedDifference, JsonOption, ListOptions, takes_options
+from lineage_backfill.cli.options import JsonOption, ListOptions, takes_options
 from lineage_backfill.cli.output import plan_forms
 from lineage_backfill.cli.output.tables import difference_table
 from lineage_backfill.model import named
@@ -45,7 +45,9 @@ def diff(
     after: Annotated[
         Path, typer.Argument(help="The later plan.", metavar="B.json", show_default=False)
     ],
-    detailed_exitcode: DetailedDifference = False,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if they differ.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the differences between two saved plans, job by job, and what caused them."""

@@ -128,7 +128,7 @@ def markdown(plan: Plan, facts: PlanFacts, listing: ListOptions = SHORT) -> str:
     if len(plan.jobs) <= _DRAWN:
         parts.append(f"```mermaid\n{mermaid(drawing(plan))}```")
     else:
-        parts.append(f"{len(plan.jobs):,} jobs are too many to draw here: use `--format svg`.")
+        parts.append(f"{len(plan.jobs):,} jobs are too many to draw here: use `--format mermaid`.")
     parts.append(f"Plan {code(plan.id)}")
     return _fitting("\n\n".join(parts) + "\n")
 

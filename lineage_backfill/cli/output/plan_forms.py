@@ -1,4 +1,4 @@
-"""Output formats of a plan: table, tree, heatmap, Markdown, drawing."""
+"""Output formats of a plan: table, tree, Markdown, Mermaid."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from rich.console import Console
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import Format, ListOptions
 from lineage_backfill.cli.output import formats
-from lineage_backfill.cli.output.heatmap import heatmap
 from lineage_backfill.cli.output.render import NO_FACTS, SHORT, first, preview
 from lineage_backfill.cli.planning import PlannedRequest, estimate
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.show import draw
 from lineage_backfill.show.plans import SHOWN_JOBS, PlanFacts, drawing
-from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 
@@ -39,21 +37,12 @@ def show_as(
     """Print the plan in one of the output formats."""
     plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
     facts = PlanFacts.of(plan, workspace.resolver_of(plan), takes)
-    most = first(listing, SHOWN_JOBS)
     match form:
         case Format.TABLE:
             show(plan, console, workspace=workspace, takes=takes, listing=listing)
         case Format.TREE:
             terminal.page(formats.plan_tree(plan, facts, console.width, listing), console)
-        case Format.HEATMAP:
-            spans = Planning(workspace).timeline(plan)
-            zone, width = workspace.project.declarations.zone, console.width
-            is_plain = not console.encoding.startswith("utf")
-            found = heatmap(plan, spans, zone=zone, width=width, plain=is_plain, most=most)
-            terminal.page(found, console)
         case Format.MARKDOWN:
             terminal.give(formats.markdown(plan, facts, listing))
-        case Format.AIRFLOW:
-            terminal.give("".join(f"{line}\n" for line in workspace.airflow_script(plan)))
-        case Format.MERMAID | Format.DOT | Format.SVG:
-            terminal.give(draw.WRITERS[form](drawing(plan, most=most)))
+        case Format.MERMAID:
+            terminal.give(draw.mermaid(drawing(plan, most=first(listing, SHOWN_JOBS))))

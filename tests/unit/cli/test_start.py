@@ -60,7 +60,8 @@ def test_a_verb_imports_nothing_that_it_does_not_need(unwanted: str, arguments: 
 def test_no_verb_imports_anything_heavy_before_it_is_called() -> None:
     every = (
         "import sys; from lineage_backfill.cli.main import program;"
-        "print(*(verb.command.help for verb in program().commands.values()));"
+        "every = program().commands.values();"
+        "print(*(verb.command.help for verb in every if not verb.hidden));"
         "sys.exit(str(set(sys.argv[1].split(',')) & set(sys.modules) or ''))"
     )
     unwanted = f"{HEAVY},networkx,requests,sqlalchemy,alembic"

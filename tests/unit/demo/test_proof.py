@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.demo.proof import Values, latest_version, verdict
+from examples.demo.proof import Values, latest_version, verdict
 
 PLANNED: set[Values] = {("a",), ("b",)}
 

@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from examples.demo.folder import prepare
+from examples.demo.period import MARCH, YEAR, Period
+from examples.demo.proof import Values, Verdict, latest_version, verdict
 from lineage_backfill.cli.output.plan_forms import show
 from lineage_backfill.cli.output.progress import progress
 from lineage_backfill.cli.output.render import table
 from lineage_backfill.cli.output.tables import report_table
-from lineage_backfill.demo.folder import prepare
-from lineage_backfill.demo.period import MARCH, YEAR, Period
-from lineage_backfill.demo.proof import Values, Verdict, latest_version, verdict
 from lineage_backfill.engines.spark.local import LocalEngine
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef

@@ -52,16 +52,3 @@ class Periods:
         """Return the periods that a span overlaps."""
         begin, (start, end) = self._ordinals[0], span
         return range(self._grid.at(start) - begin, self._grid.at(end - 1) + 1 - begin)
-
-    def levels(self, spans: Sequence[Span]) -> list[int]:
-        """Return how much of each period is covered: 0 none, 1 to 3 thirds, 4 all."""
-        covered = [0] * len(self)
-        bounds = [(self._grid.start(one), self._grid.start(one + 1)) for one in self._ordinals]
-        for span in spans:
-            for column in self.columns(span):
-                begin, stop = bounds[column]
-                covered[column] += min(span[1], stop) - max(span[0], begin)
-        return [
-            4 if seconds >= stop - begin else -(-3 * seconds // (stop - begin))
-            for seconds, (begin, stop) in zip(covered, bounds, strict=True)
-        ]

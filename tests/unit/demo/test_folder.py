@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.demo.folder import MARKER, prepare
-from lineage_backfill.demo.period import MARCH, YEAR
+from examples.demo.folder import MARKER, prepare
+from examples.demo.period import MARCH, YEAR
 from lineage_backfill.errors import UsageError
 from lineage_backfill.workspace.configuration import load_project
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from itertools import combinations, pairwise
 
 import networkx as nx
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage_backfill.lineage import layout as module
-from lineage_backfill.lineage.layout import Layout, lay_out, layers
+from lineage_backfill.lineage.view import layers
+from lineage_backfill.web.layout import Layout, lay_out
 
 Edges = list[tuple[int, int]]
 
@@ -84,11 +82,3 @@ def test_few_crossings() -> None:
     edges = [(node, 9 - node) for node in range(5)]
     made = drawn(10, edges)
     assert [y for _, y in made.nodes[:5]] == [made.nodes[9 - node][1] for node in range(5)]
-
-
-def test_a_large_graph_has_no_more_bends_than_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_BENDS", 50)
-    rng = random.Random(1)
-    edges = [(rng.randrange(node), node) for node in range(1, 200) for _ in range(3)]
-    made = drawn(200, edges)
-    assert 0 < sum(map(len, made.ways.values())) <= 100  # an edge that is there twice has one way

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from datetime import date
-from importlib import resources
 
 import pytest
 
-from lineage_backfill.demo.period import MARCH, YEAR, Period, set_period
+from examples.demo.folder import EXAMPLE as NYC
+from examples.demo.period import MARCH, YEAR, Period, set_period
 
-EXAMPLE = (resources.files("lineage_backfill") / "example/nyc/lineage-backfill.toml").read_text()
+EXAMPLE = (NYC / "lineage-backfill.toml").read_text()
 
 
 @pytest.mark.parametrize(

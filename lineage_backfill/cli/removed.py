@@ -1,0 +1,59 @@
+"""Commands and formats that were removed, with what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Never, TypeVar
+
+from typer.core import TyperCommand
+
+from lineage_backfill.errors import UsageError
+
+E = TypeVar("E", bound=StrEnum)
+
+#: By the path of the command that had them.
+_COMMANDS = {
+    "": {"demo": "Run scripts/demo in a checkout of the project."},
+    "lineage": {
+        "diff": "Print both with `lineage show --snapshot FILE --json` and compare the files;"
+        " `plan diff` shows what changed for a plan."
+    },
+}
+_FORMATS = {
+    "airflow": "Give the jobs an engine of kind `airflow` and use `run`, or read --json.",
+    "dot": "Use --format mermaid, or write DOT from --json.",
+    "heatmap": "The pages of `lineage-backfill serve` have it.",
+    "svg": "The pages of `lineage-backfill serve` have it; or use --format mermaid.",
+    "tree": "Use --format table or mermaid.",
+}
+
+
+class Removed(TyperCommand):
+    """A command that was removed; a call is refused with what to use instead."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        super().__init__(name, hidden=True)
+        self._instead = instead
+
+    def make_context(self, *_: Any, **__: Any) -> Never:
+        """Raise UsageError."""
+        raise UsageError(f"`{self.name}` was removed", hint=self._instead)
+
+
+def removed_from(command: str) -> list[Removed]:
+    """Return the removed subcommands of a command."""
+    return [Removed(*one) for one in _COMMANDS.get(command, {}).items()]
+
+
+def form_of(kind: type[E]) -> Callable[[str], E]:
+    """Return a reader of the option --format, which refuses formats that were removed."""
+
+    def read(text: str) -> E:
+        if text in list(kind):
+            return kind(text)
+        if text in _FORMATS:
+            raise UsageError(f"--format {text} was removed", hint=_FORMATS[text])
+        raise ValueError(f"{text!r} is not one of {', '.join(map(repr, map(str, kind)))}.")
+
+    return read
