@@ -33,14 +33,6 @@ _PANELS = (_WHAT, _HOW_FAR, _RAILS, _RUNNING, _LINEAGE)
 _what, _far, _rail, _drive, _source = (partial(Option, rich_help_panel=one) for one in _PANELS)
 
 
-class View(StrEnum):
-    """What to read from Marquez: its event history, its graph, or both."""
-
-    EVENTS = "events"
-    GRAPH = "graph"
-    BOTH = "both"
-
-
 ForceOption = Annotated[
     bool, Option("--force", help="Let --out replace an existing file of another kind.")
 ]
@@ -62,9 +54,6 @@ class LineageOptions:
         bool,
         _source("--allow-torn-events", help="Ignore an incomplete last line in events files."),
     ] = False
-    lineage_view: Annotated[
-        View | None, _source(help="What to read from Marquez; both by default.")
-    ] = None
     no_cache: Annotated[
         bool, _source("--no-cache", help="Read everything from Marquez, and cache nothing.")
     ] = False
@@ -81,7 +70,6 @@ class LineageOptions:
                 "events": self.events or None,
                 "marquez": self.marquez,
                 "snapshot": self.snapshot and str(self.snapshot),
-                "view": self.lineage_view and self.lineage_view.value,
                 "cache": False if self.no_cache else None,
             },
             allow_torn=self.allow_torn_events,
@@ -122,7 +110,6 @@ class SourceOptions(LineageOptions):
             "--target": [self.target],
             "--events": self.events or (),
             "--snapshot": [self.snapshot],
-            "--lineage-view": [self.lineage_view],
         }
         given = [
             f"{option}={value}"

@@ -39,7 +39,6 @@ SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot", "lineage.sou
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
-View = Literal["events", "graph", "both"]
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
 _DEEPEST = 50  # tables and arrays within each other
@@ -80,7 +79,6 @@ class LineageSetting:
     snapshot: Path | None = None
     source: str | None = None
     source_settings: Mapping[str, Any] = field(default_factory=dict)
-    view: View = "both"  # of Marquez
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ca_bundle: Path | None = None
@@ -221,6 +219,10 @@ class _Spec:
     parse: Callable[[str], Any] = str  # of an environment variable's text
 
 
+#: Settings of earlier versions, each with what to do instead.
+REMOVED = {
+    "lineage.view": "Remove it: Marquez is read in one way, its event history and its lists.",
+}
 _SPECS: dict[str, _Spec] = {
     "project.name": _Spec(
         help="name of this project, the same in every checkout; by default that of its folder",
@@ -248,11 +250,6 @@ _SPECS: dict[str, _Spec] = {
         help="where this project's own runs put their lineage events",
         at=_below,
         default=".lineage-backfill/lineage",
-    ),
-    "lineage.view": _Spec(
-        help="what to read from Marquez: events, graph or both",
-        read=partial(Table.choice, options=get_args(View)),
-        default="both",
     ),
     "lineage.api_key": _Spec(help="bearer token for Marquez", secret=True),
     "lineage.headers": _Spec(
@@ -456,7 +453,6 @@ def read_project(
             snapshot=value["lineage.snapshot"],
             source=value["lineage.source"],
             source_settings=value["lineage.source_settings"] or {},
-            view=value["lineage.view"],
             api_key=value["lineage.api_key"],
             headers=value["lineage.headers"] or {},
             ca_bundle=value["lineage.ca_bundle"],
@@ -553,6 +549,9 @@ def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]
             else value
             for key, value in document.mapping(table_name).items()
         }
+        for key in values:
+            if advice := REMOVED.get(f"{table_name}.{key}"):
+                raise document.error(f"[{table_name}] has `{key}`, which was removed", hint=advice)
         table = Table(values, place)
         _remember(values)
         for key in keys:
@@ -617,8 +616,10 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
     for variable in environ:
         is_ours = variable.startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(variable)
         if is_ours and variable not in variables:
+            gone = {_variable(name): advice for name, advice in REMOVED.items()}
             raise ConfigError(
-                f"environment: unknown setting {variable}", hint=near_misses(variable, variables)
+                f"environment: unknown setting {variable}",
+                hint=gone.get(variable) or near_misses(variable, variables),
             )
     _remember({name.partition(".")[2]: environ.get(one, "") for one, name in variables.items()})
     values = {
@@ -656,7 +657,7 @@ def _variable(name: str) -> str:
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Return `{"lineage.view": x}` as TOML would give it, `{"lineage": {"view": x}}`."""
+    """Return `{"run.timeout": x}` as TOML would give it, `{"run": {"timeout": x}}`."""
     document: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         if value is not None:

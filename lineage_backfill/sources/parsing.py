@@ -86,15 +86,14 @@ class _Events(msgspec.Struct, rename="camel"):
 _decode_events = msgspec.json.Decoder(_Events).decode
 
 
-def outline(data: bytes) -> tuple[int, Any, int] | None:
-    """Return the number of `events` in an answer, the last of them, and its `totalCount`.
+def outline(data: bytes) -> tuple[int, Any] | None:
+    """Return the number of `events` in an answer, and the last of them.
 
     Far faster than `parse`. None if only `parse` can read it: no events, or an unusual answer.
     """
     try:
-        answer = _decode_events(data)
-        events = answer.events
-        return (len(events), parse(bytes(events[-1])), answer.total_count) if events else None
+        events = _decode_events(data).events
+        return (len(events), parse(bytes(events[-1]))) if events else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

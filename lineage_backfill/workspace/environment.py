@@ -31,7 +31,7 @@ SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
 OTHER_SOURCE = "lineage_backfill.sources.packages:create_source"
 IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
-WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
+HTTP_SETTINGS = "lineage_backfill.http:HttpSettings"
 COURIER = "lineage_backfill.notify.courier:Courier"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 

@@ -26,12 +26,12 @@ from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
+    HTTP_SETTINGS,
     IS_SNAPSHOT,
     MARQUEZ_SOURCE,
     OTHER_SOURCE,
     SAVE_SNAPSHOT,
     SNAPSHOT_SOURCE,
-    WEB_SETTINGS,
     load,
     log_time,
     state_dir,
@@ -145,9 +145,8 @@ class ProjectLineage:
         elif lineage.marquez:
             source = load(MARQUEZ_SOURCE)(
                 lineage.marquez,
-                view=lineage.view,
                 api_key=lineage.api_key,
-                settings=load(WEB_SETTINGS)(
+                settings=load(HTTP_SETTINGS)(
                     headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
                 ),
                 cache=self._cache if lineage.cache else None,

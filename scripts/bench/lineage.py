@@ -38,7 +38,7 @@ import requests
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the fake lives with the tests
 
 from lineage_backfill.sources.events import EventSource
-from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.marquez import MarquezSource
 from tests.fake_marquez import FakeMarquez
 
 #: Seconds that a real server, 0.50 or 0.51, was measured to take for one row of a list.
@@ -214,7 +214,7 @@ class Times:
     jobs: int
 
 
-def once(address: str, view: View, cache: Path | None) -> Times:
+def once(address: str, cache: Path | None) -> Times:
     """Read once, then send each of its requests once, without looking at the answers."""
     sent: list[requests.PreparedRequest] = []
     send = requests.Session.send
@@ -227,7 +227,7 @@ def once(address: str, view: View, cache: Path | None) -> Times:
 
     begin = time.perf_counter()
     with patch.object(requests.Session, "send", noted):
-        snapshot = MarquezSource(address, view=view, cache=cache).read()
+        snapshot = MarquezSource(address, cache=cache).read()
     ours = time.perf_counter() - begin
     once_each = {request.url: request for request in sent}.values()
     with requests.Session() as session:
@@ -241,9 +241,9 @@ def once(address: str, view: View, cache: Path | None) -> Times:
 def marquez(name: str, address: str, repeat: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of one server: read whole, and read again with what was kept."""
     with tempfile.TemporaryDirectory() as folder:
-        whole = [once(address, "both", None) for _ in range(repeat)]
-        once(address, "both", Path(folder))
-        again = [once(address, "both", Path(folder)) for _ in range(repeat)]
+        whole = [once(address, None) for _ in range(repeat)]
+        once(address, Path(folder))
+        again = [once(address, Path(folder)) for _ in range(repeat)]
         for what, times in (("", whole), (" again", again)):
             ratios = [mine.ours / same.theirs for mine, same in zip(times, whole, strict=True)]
             best = min(times, key=lambda one: one.ours)

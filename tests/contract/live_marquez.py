@@ -16,7 +16,7 @@ from uuid import uuid4
 import requests
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.marquez import MarquezSource
 
 #: Names the server, as http://127.0.0.1:5000; without it the tests of a live one are skipped.
 ADDRESS = os.environ.get("LINEAGE_BACKFILL_TEST_MARQUEZ_URL", "")
@@ -96,9 +96,9 @@ class Visit:
             "result_path": str(outbox / "result"),
         }
 
-    def read(self, view: View = "both") -> LineageSnapshot:
+    def read(self) -> LineageSnapshot:
         """Read the whole server, and return what this visit wrote."""
-        return self.own(MarquezSource(ADDRESS, view=view).read())
+        return self.own(MarquezSource(ADDRESS).read())
 
     def own(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         """Return the part of a snapshot that lies in the namespaces of this visit."""

@@ -11,10 +11,13 @@ import networkx as nx
 import pytest
 import responses
 
+from lineage_backfill.http import HttpClient
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.events import EventSource
-from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.marquez import MarquezSource
+from lineage_backfill.sources.marquez.api import Api
+from lineage_backfill.sources.marquez.history import EventHistory
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.lineage import ProjectLineage
@@ -49,10 +52,10 @@ SAME = [
 ]
 
 
-def from_marquez(replay: Replay, view: View = "both") -> LineageSnapshot:
+def from_marquez(replay: Replay) -> LineageSnapshot:
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         replay.install(mock)
-        return MarquezSource(ADDRESS, view=view, clock=lambda: NOW).read()
+        return MarquezSource(ADDRESS, clock=lambda: NOW).read()
 
 
 def from_events(posted: list[Any], folder: Path) -> LineageSnapshot:
@@ -111,12 +114,11 @@ def test_patterns_fold_the_names_of_every_source(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("scenario", COMPLETE)
-@pytest.mark.parametrize("view", ["both", "graph"])
 def test_without_events_the_catalogue_gives_the_same_edges(
-    version: str, scenario: str, view: View, tmp_path: Path
+    version: str, scenario: str, tmp_path: Path
 ) -> None:
     replay = Replay(version, scenario, purged=1_000_000)
-    server, files = from_marquez(replay, view), from_events(replay.posted, tmp_path)
+    server, files = from_marquez(replay), from_events(replay.posted, tmp_path)
     assert edges(server) == edges(files)
     assert server.column_edges == files.column_edges
 
@@ -161,11 +163,11 @@ def test_a_renamed_job_is_one_job(version: str, stage: str) -> None:
 
 
 def test_events_are_paged_by_time_without_loss(version: str, tmp_path: Path) -> None:
-    replay = Replay(version, "event_paging")
-    # Without those that have no run: of what is around them nothing was recorded.
-    replay.posted = [event for event in replay.posted if "run" in event]
-    server = from_marquez(replay, "events")
-    files = from_events(replay.posted, tmp_path)
+    replay = Replay(version, "event_paging")  # of events alone: without the server's lists
+    with responses.RequestsMock() as mock:
+        replay.install(mock)
+        history = EventHistory.read(Api(HttpClient(ADDRESS)), None, "")
+    server, files = history.builder.snapshot(), from_events(replay.posted, tmp_path)
     assert {run.run_id for run in server.history} == {run.run_id for run in files.history}
 
 
@@ -176,9 +178,8 @@ def test_a_failed_run_of_a_job_without_events_redefines_nothing(version: str) ->
     assert [ref.name for ref in etl.writes] == ["out"]
 
 
-@pytest.mark.parametrize("view", ["both", "events"])
-def test_downstream_of_etl_orders_are_the_five_known_jobs(version: str, view: View) -> None:
-    graph = from_marquez(Replay(version, "food_delivery"), view).graph()
+def test_downstream_of_etl_orders_are_the_five_known_jobs(version: str) -> None:
+    graph = from_marquez(Replay(version, "food_delivery")).graph()
     below = nx.descendants(graph, JobRef("food_delivery", "etl_orders"))
     assert sorted(node.name for node in below if isinstance(node, JobRef)) == [
         "delivery_times_7_days",

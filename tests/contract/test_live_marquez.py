@@ -19,13 +19,12 @@ from lineage_backfill.errors import LineageError
 from lineage_backfill.model import JobRef
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
-from lineage_backfill.sources.marquez import View
 from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.tables.state import TableState
 from tests.contract import live_marquez
 from tests.contract.live_marquez import Visit
 from tests.contract.marquez_replay import VERSIONS, load, stages
-from tests.contract.test_lineage_source import COMPLETE, SAME, edges, from_events
+from tests.contract.test_lineage_source import SAME, from_events
 
 pytestmark = pytest.mark.skipif(
     not live_marquez.ADDRESS, reason="LINEAGE_BACKFILL_TEST_MARQUEZ_URL names no server"
@@ -51,19 +50,10 @@ def test_events_and_a_real_server_give_the_same(scenario: str, tmp_path: Path) -
     assert server.history == files.history
 
 
-def test_the_catalogue_of_a_real_server_gives_the_edges_of_its_events(tmp_path: Path) -> None:
-    with Visit() as visit:
-        for scenario in COMPLETE:
-            visit.repeat(load(VERSIONS[1], scenario))
-        server = visit.read("graph")
-    assert edges(server) == edges(visit.own(from_events(visit.posted, tmp_path)))
-
-
-@pytest.mark.parametrize("view", ["both", "events", "graph"])
-def test_downstream_of_etl_orders_are_the_five_known_jobs(view: View) -> None:
+def test_downstream_of_etl_orders_are_the_five_known_jobs() -> None:
     with Visit() as visit:
         visit.repeat(load(VERSIONS[1], "food_delivery"))
-        graph = visit.read(view).graph()
+        graph = visit.read().graph()
     (start,) = [node for node in graph if node.name == "etl_orders"]
     below = nx.descendants(graph, start)
     assert sorted(node.name for node in below if isinstance(node, JobRef)) == [
@@ -72,8 +62,7 @@ def test_downstream_of_etl_orders_are_the_five_known_jobs(view: View) -> None:
     ]
 
 
-@pytest.mark.parametrize("view", ["both", "events", "graph"])
-def test_a_job_that_runs_all_the_time_is_read_from_a_real_server(view: View) -> None:
+def test_a_job_that_runs_all_the_time_is_read_from_a_real_server() -> None:
     ended = threading.Event()
     runs = 0
 
@@ -88,7 +77,7 @@ def test_a_job_that_runs_all_the_time_is_read_from_a_real_server(view: View) -> 
         run_on(visit, most=1)
         posting = others.submit(run_on, visit)
         try:
-            found = [edges_of_busy(visit, view) for _ in range(12)]
+            found = [edges_of_busy(visit) for _ in range(12)]
         finally:
             ended.set()
         posting.result()
@@ -97,9 +86,9 @@ def test_a_job_that_runs_all_the_time_is_read_from_a_real_server(view: View) -> 
     assert found.count("refused") <= 6
 
 
-def edges_of_busy(visit: Visit, view: View) -> object:
+def edges_of_busy(visit: Visit) -> object:
     try:
-        (node,) = visit.read(view).jobs.values()
+        (node,) = visit.read().jobs.values()
     except LineageError:
         return "refused"
     return tuple(ref.name for ref in (*node.reads, *node.writes))

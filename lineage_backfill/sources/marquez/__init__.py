@@ -1,5 +1,5 @@
-"""Lineage from Marquez: its event history by our own rule, and its catalogue for the rest."""
+"""Lineage from Marquez: its event history by our own rule, and its lists for the rest."""
 
-from lineage_backfill.sources.marquez.source import MarquezSource, View
+from lineage_backfill.sources.marquez.source import MarquezSource
 
-__all__ = ["MarquezSource", "View"]
+__all__ = ["MarquezSource"]

@@ -15,7 +15,6 @@ from lineage_backfill.cli.options import (
     LineageOptions,
     RequestOptions,
     SourceOptions,
-    View,
     takes_options,
 )
 from lineage_backfill.cli.requests import NameLookup, load_request, read_request
@@ -75,9 +74,9 @@ def test_a_command_takes_dataclasses_whole() -> None:
 
 
 def test_lineage_is_read_as_the_options_say() -> None:
-    given = LineageOptions(marquez="http://localhost:5000", lineage_view=View.GRAPH)
+    given = LineageOptions(marquez="http://localhost:5000")
     lineage = given.project(None, search=False).lineage
-    assert (lineage.marquez, lineage.view) == ("http://localhost:5000", "graph")
+    assert lineage.marquez == "http://localhost:5000"
     assert lineage.cache
     assert not LineageOptions(no_cache=True).project(None, search=False).lineage.cache
 

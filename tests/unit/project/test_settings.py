@@ -380,7 +380,7 @@ def test_flag_beats_environment_beats_project_beats_user_beats_default(tmp_path:
             "LINEAGE_BACKFILL_LIMITS_MAX_RUNS": "3",
             "LINEAGE_BACKFILL_LIMITS_MAX_PARALLEL": "3",
         },
-        flags={"limits.max_runs": 4, "lineage.view": None},
+        flags={"limits.max_runs": 4, "lineage.marquez": None},
     )
     limits = project.declarations.limits
     assert (limits.max_runs, limits.max_parallel) == (4, 3)
@@ -391,6 +391,15 @@ def test_flag_beats_environment_beats_project_beats_user_beats_default(tmp_path:
     assert origins["project.namespace"] == str(tmp_path / "lineage-backfill.toml")
     assert origins["project.code"] == str(user)
     assert origins["store.url"] == "default"
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_removed_setting_is_refused_with_what_to_do(tmp_path: Path, in_file: bool) -> None:
+    text = "[lineage]\nview = 'graph'" if in_file else ""
+    environ = {} if in_file else {"LINEAGE_BACKFILL_LINEAGE_VIEW": "graph"}
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, environ=environ)
+    assert "Remove it: Marquez is read in one way" in caught.value.hint
 
 
 def test_one_source_of_lineage_hides_those_of_the_layers_below(tmp_path: Path) -> None:

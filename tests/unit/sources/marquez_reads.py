@@ -9,9 +9,9 @@ from typing import Any
 
 import responses
 
+from lineage_backfill.http import HttpSettings
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.sources.marquez import MarquezSource, View
-from lineage_backfill.sources.web import WebSettings
+from lineage_backfill.sources.marquez import MarquezSource
 from tests.fake_marquez import FakeMarquez
 
 ADDRESS = "http://marquez.example:5000/base"
@@ -37,15 +37,14 @@ def event(number: int, second: int | None = None, **more: Any) -> dict[str, Any]
 def read(
     server: FakeMarquez,
     *,
-    view: View = "both",
     cache: Path | None = None,
     ignore: Collection[str] = (),
     **web: Any,
 ) -> LineageSnapshot:
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         mock.add_callback(responses.GET, re.compile(re.escape(API)), callback=server)
-        settings = WebSettings(**web)
-        source = MarquezSource(ADDRESS, view=view, settings=settings, cache=cache, ignore=ignore)
+        settings = HttpSettings(**web)
+        source = MarquezSource(ADDRESS, settings=settings, cache=cache, ignore=ignore)
         return source.read()
 
 
