@@ -197,7 +197,7 @@ def test_an_invalid_address_is_an_error() -> None:
         send(address="http://[::1")
 
 
-def test_secrets_are_hidden_in_messages_and_from_then_on(mock: responses.RequestsMock) -> None:
+def test_secrets_are_hidden_in_messages_and_afterwards(mock: responses.RequestsMock) -> None:
     address = "http://me:pa55w0rd@service.example"
     mock.get("http://service.example/x", body=requests.ConnectionError("no"))
     with pytest.raises(ServiceUnreachableError) as caught:
