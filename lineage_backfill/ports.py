@@ -531,12 +531,17 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """A JSON document to deliver to a hook; `tries` have failed so far."""
+class HookCursor:
+    """Up to which event of a backfill a hook is served; `stalled` is the last reported stall.
 
-    id: str
+    The next delivery is due at `due_at`, after so many failed `tries`.
+    """
+
     hook: str
-    body: Mapping[str, Any]
+    backfill_id: str
+    event: int
+    due_at: datetime
+    stalled: int = 0
     tries: int = 0
 
 
@@ -608,8 +613,12 @@ class RunStore(Protocol):
         now: datetime,
         ttl: timedelta,
         is_dead: Callable[[str], bool] | None = None,
+        hooks: Collection[str] = (),
     ) -> Lease:
-        """Take the lease; raises ConflictError while another live owner holds it."""
+        """Take the lease; raises ConflictError while another live owner holds it.
+
+        From here on, events of the backfill are for these hooks, see `hook_cursors`.
+        """
 
     def keep_to(self, target: str) -> None:
         """Reserve the store for the first target; raises UsageError for another one.
@@ -652,9 +661,8 @@ class RunStore(Protocol):
         moves: Sequence[Move],
         *,
         now: datetime,
-        notices: Sequence[Notice] = (),
     ) -> None:
-        """Write moves and notices, all or none; raises StoreError for a move not allowed."""
+        """Write moves, all or none; raises StoreError for a move not allowed."""
 
     def extend(
         self, lease: Lease, plan: Mapping[str, Any], runs: Sequence[PlannedRun], *, now: datetime
@@ -669,12 +677,11 @@ class RunStore(Protocol):
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
         error: str = "",
-        notices: Sequence[Notice] = (),
     ) -> None:
         """Write the state of the backfill and the keys that it leaves; RUNNING sets its start once.
 
-        The `error` that led to it is kept as an event. Notices are written in one transaction with
-        the state. Raises StoreError for a move that is not among BACKFILL_MOVES.
+        The `error` that led to it is kept as an event. Raises StoreError for a move that is not
+        among BACKFILL_MOVES.
         """
 
     def request_control(
@@ -700,22 +707,11 @@ class RunStore(Protocol):
     def pruned(self) -> Mapping[str, datetime]:
         """Return the ids of the backfills that were pruned, and when."""
 
-    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        """Put notices into the outbox, due at once; ids that exist are ignored."""
+    def hook_cursors(self, hook: str, *, now: datetime) -> tuple[HookCursor, ...]:
+        """Return the cursors of a hook that are due."""
 
-    def take_notice(
-        self, hooks: Collection[str], *, now: datetime, until: datetime
-    ) -> Notice | None:
-        """Return the first due notice for one of these hooks, None if there is none.
-
-        No other process gets it before `until`, unless it is postponed or dropped.
-        """
-
-    def put_off(self, notice: Notice, *, until: datetime) -> None:
-        """Postpone a notice that was not delivered; counts as a try."""
-
-    def drop_notice(self, notice: Notice) -> None:
-        """Remove a notice from the outbox."""
+    def move_cursor(self, cursor: HookCursor, to: HookCursor | None) -> bool:
+        """Replace or remove a cursor; False if another process was faster."""
 
     def close(self) -> None:
         """Close connections."""

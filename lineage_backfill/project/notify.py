@@ -36,7 +36,7 @@ class NotifyDeclaration:
 
     @property
     def id(self) -> str:
-        """Its id in the outbox, the same in all processes."""
+        """Its id in the run store, the same in all processes."""
         target = self.webhook or "\0".join(self.command)
         return hashlib.sha256(target.encode()).hexdigest()[:16]
 

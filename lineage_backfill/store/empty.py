@@ -39,13 +39,15 @@ class EmptyRunStore(RunStore):
     def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         return ()
 
-    backfills = traces = past_runs = past_starts = open_claims = drivers = _none
+    backfills = traces = past_runs = past_starts = open_claims = drivers = hook_cursors = _none
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         return
 
     add_start = keep_to = announce = withdraw = close = _nothing
-    add_notices = take_notice = put_off = drop_notice = _nothing
+
+    def move_cursor(self, *_: Any) -> bool:
+        return False
 
     def pruned(self) -> Mapping[str, datetime]:
         return {}

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
 #: no alembic.
-REVISIONS = ("0001_store",)
+REVISIONS = ("0001_store", "0002_cursors")
 #: Revisions from before the first release: their stores are refused.
 UNRELEASED = (
     *("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0001_tables"),
@@ -90,16 +90,16 @@ pruned = sa.Table(
     sa.Column("at", Instant, nullable=False),
 )
 
-#: Notices that have not been delivered yet.
-outbox = sa.Table(
-    "lb_outbox",
+#: Up to which event of a backfill each hook is served.
+cursors = sa.Table(
+    "lb_cursors",
     metadata,
-    sa.Column("id", sa.String(50), primary_key=True),
-    sa.Column("hook", sa.String(50), nullable=False),
-    sa.Column("body", sa.JSON, nullable=False),
+    sa.Column("hook", sa.String(50), primary_key=True),
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+    sa.Column("event", sa.BigInteger, nullable=False),
     sa.Column("due_at", Instant, nullable=False),
+    sa.Column("stalled", sa.BigInteger, nullable=False),
     sa.Column("tries", sa.Integer, nullable=False),
-    sa.Index("lb_outbox_due", "hook", "due_at"),
 )
 
 tails = sa.Table(

@@ -32,9 +32,9 @@ from lineage_backfill.ports import (
     EngineRun,
     EventRecord,
     Holder,
+    HookCursor,
     Lease,
     Move,
-    Notice,
     Origin,
     PastRun,
     RunRecord,
@@ -65,12 +65,12 @@ from lineage_backfill.store.schema import (
     VERSION_TABLE,
     attempts,
     backfills,
+    cursors,
     drivers,
     events,
     leases,
     locks,
     meta,
-    outbox,
     pruned,
     runs,
     starts,
@@ -290,6 +290,7 @@ class SqlRunStore(RunStore):
         now: datetime,
         ttl: timedelta,
         is_dead: Callable[[str], bool] | None = None,
+        hooks: Collection[str] = (),
     ) -> Lease:
         with self._write() as connection:
             held = _lease(connection, backfill_id, now, is_dead)
@@ -305,6 +306,7 @@ class SqlRunStore(RunStore):
             connection.execute(
                 change.values(owner=owner, fence=fence, expires_at=expires_at, uses=None)
             )
+            _follow(connection, backfill_id, hooks, now)
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
             return Lease(backfill_id=backfill_id, owner=owner, fence=fence)
 
@@ -403,14 +405,12 @@ class SqlRunStore(RunStore):
         moves: Sequence[Move],
         *,
         now: datetime,
-        notices: Sequence[Notice] = (),
     ) -> None:
         if not moves:
             return
         try:
             with self._write(lease) as connection:
                 write_moves(connection, lease.backfill_id, moves, now)
-                _put(connection, notices, now)
         except MoveRefused:
             raise self._refusal(lease.backfill_id, moves) from None
 
@@ -434,7 +434,6 @@ class SqlRunStore(RunStore):
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
         error: str = "",
-        notices: Sequence[Notice] = (),
     ) -> None:
         is_running = state is BackfillState.RUNNING
         values: dict[str, Any] = {
@@ -453,7 +452,6 @@ class SqlRunStore(RunStore):
                 raise refused_state(lease.backfill_id, old, state)
             _change(connection, lease.backfill_id, values)
             _log(connection, lease.backfill_id, now, state, {"error": error} if error else {})
-            _put(connection, notices, now)
 
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
@@ -481,7 +479,7 @@ class SqlRunStore(RunStore):
             _lease(connection, backfill_id, now)
             if not connection.execute(_exists(backfill_id)).all():
                 raise _unknown(connection, backfill_id)
-            for table in (attempts, runs, events, tails, locks, leases):
+            for table in (attempts, runs, events, tails, locks, leases, cursors):
                 connection.execute(sa.delete(table).where(table.c.backfill_id == backfill_id))
             connection.execute(sa.delete(backfills).where(backfills.c.id == backfill_id))
             connection.execute(sa.insert(pruned).values(backfill_id=backfill_id, at=now))
@@ -489,30 +487,18 @@ class SqlRunStore(RunStore):
     def pruned(self) -> Mapping[str, datetime]:
         return {row.backfill_id: row.at for row in self._rows(sa.select(pruned))}
 
-    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        with self._write() as connection:
-            _put(connection, notices, now)
+    def hook_cursors(self, hook: str, *, now: datetime) -> tuple[HookCursor, ...]:
+        due = sa.select(cursors).where(cursors.c.hook == hook, cursors.c.due_at <= now)
+        rows = self._rows(due.order_by(cursors.c.due_at))
+        return tuple(HookCursor(**row._mapping) for row in rows)
 
-    def take_notice(
-        self, hooks: Collection[str], *, now: datetime, until: datetime
-    ) -> Notice | None:
-        due = sa.select(outbox).where(outbox.c.hook.in_(hooks), outbox.c.due_at <= now)
-        for row in self._rows(due.order_by(outbox.c.due_at, outbox.c.id).limit(10)):
-            same = sa.and_(outbox.c.id == row.id, outbox.c.due_at == row.due_at)
-            with self._write() as connection:
-                taken = connection.execute(sa.update(outbox).where(same).values(due_at=until))
-            if taken.rowcount:
-                return Notice(id=row.id, hook=row.hook, body=row.body, tries=row.tries)
-        return None
-
-    def put_off(self, notice: Notice, *, until: datetime) -> None:
-        values = {"due_at": until, "tries": notice.tries + 1}
+    def move_cursor(self, cursor: HookCursor, to: HookCursor | None) -> bool:
+        same = sa.and_(*(cursors.c[name] == value for name, value in asdict(cursor).items()))
+        change: sa.Update | sa.Delete = sa.delete(cursors).where(same)
+        if to is not None:
+            change = sa.update(cursors).where(same).values(asdict(to))
         with self._write() as connection:
-            connection.execute(sa.update(outbox).where(outbox.c.id == notice.id).values(values))
-
-    def drop_notice(self, notice: Notice) -> None:
-        with self._write() as connection:
-            connection.execute(sa.delete(outbox).where(outbox.c.id == notice.id))
+            return connection.execute(change).rowcount == 1
 
     def time(self, local: datetime) -> datetime:
         if self._engine.dialect.name == "sqlite":
@@ -783,14 +769,18 @@ def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[Plann
         connection.execute(sa.insert(runs), rows)
 
 
-def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) -> None:
-    """Put notices into the outbox, except those already there."""
-    rows = [
-        {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
-        for one in notices
-    ]
-    if rows:
-        connection.execute(_dialect(connection).insert(outbox).on_conflict_do_nothing(), rows)
+def _follow(
+    connection: sa.Connection, backfill_id: str, hooks: Collection[str], now: datetime
+) -> None:
+    """Serve hooks from the newest event on, or from where they were left."""
+    last = sa.select(sa.func.max(events.c.id)).where(events.c.backfill_id == backfill_id)
+    event = connection.execute(last).scalar_one() or 0 if hooks else 0
+    for hook in hooks:
+        row = HookCursor(hook=hook, backfill_id=backfill_id, event=event, due_at=now)
+        insert = _dialect(connection).insert(cursors).values(asdict(row))
+        # Another due time: a process that found the backfill at its end removes nothing.
+        keys = ["hook", "backfill_id"]
+        connection.execute(insert.on_conflict_do_update(index_elements=keys, set_={"due_at": now}))
 
 
 def _dialect(connection: sa.Connection) -> Any:

@@ -32,7 +32,7 @@ OTHER_SOURCE = "lineage_backfill.sources.packages:create_source"
 IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 HTTP_SETTINGS = "lineage_backfill.http:HttpSettings"
-COURIER = "lineage_backfill.notify.courier:Courier"
+HOOKS = "lineage_backfill.hooks:Hooks"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, cast
+from typing import Any
 
 from lineage_backfill.errors import (
     BackfillError,
@@ -43,11 +43,10 @@ from lineage_backfill.runs.drive.clock import StoreClock
 from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.drive.owner import living
 from lineage_backfill.runs.live import LiveRuns
-from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
 from lineage_backfill.workspace.environment import (
-    COURIER,
+    HOOKS,
     account,
     code_version,
     load,
@@ -59,7 +58,6 @@ from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _GRACE = 15.0  # seconds for runs to end once the time is up
-_DELIVERY = 5.0  # seconds to deliver the last notices; the rest is left to the next process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,19 +353,20 @@ class Runner:
         limits = project.declarations.limits
         with (
             nullcontext(engines) if engines else workspace.open_engines(used) as opened,
-            self.notifying(store) as (reporter, kept),
+            self.notifying(store) as hooks,
         ):
             if must_open and used <= opened.keys():  # if not, the executor refuses the plan
                 for name, engine in opened.items():
                     if name in used:
                         engine.open()
             yield Executor(
-                store=kept,
+                store=store,
                 engines=opened,
                 spec_builder=(
                     spec if undo_of is None else UndoSpecs(spec, store.attempts(undo_of))
                 ),
-                reporter=reporter,
+                reporter=self._reporter,
+                hooks=hooks,
                 max_parallel=options.max_parallel or max_parallel or limits.max_parallel,
                 pools=project.declarations.pools,
                 jobs=workspace.limits_of(runs),
@@ -412,44 +411,33 @@ class Runner:
         )
 
     @contextmanager
-    def notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
-        """Give a reporter and a store that write notices; deliver all of the project meanwhile."""
+    def notifying(self, store: RunStore) -> Iterator[Collection[str]]:
+        """Deliver to the hooks of the project meanwhile; returns their ids."""
         if not self._project.notify:
-            yield self._reporter, store
+            yield ()
             return
-        notices = self._notices(store)
-        reporter = StallReporter(self._reporter, store, notices)
-        courier = load(COURIER)(
-            store,
-            notices.hooks,
-            clock=notices.clock,
-            reveal=partial(true_text, base=self._project.root),
-            hosts=self._project.notify_hosts,
-            folder=self._project.root,
-            look=reporter.look,
-        )
-        courier.start()
-        try:
-            yield reporter, cast(RunStore, NotifyingStore(store, notices))
-        finally:
-            courier.stop(_DELIVERY)
+        with self._hooks(store).delivering():
+            yield [hook.id for hook in self._project.notify]
 
-    def _notices(self, store: RunStore) -> Notices:
+    def _hooks(self, store: RunStore) -> Any:
         project = self._project
-        return Notices(project.notify, clock=StoreClock(store), project=project.name)
+        return load(HOOKS)(
+            store,
+            project.notify,
+            clock=StoreClock(store),
+            reveal=partial(true_text, base=project.root),
+            hosts=project.notify_hosts,
+            folder=project.root,
+            project=project.name,
+        )
 
     def ask_for_approval(self, plan: Plan) -> None:
         """Notify the hooks that a plan waits for confirmation."""
         if any("needs_approval" in hook.on for hook in self._project.notify):
-            with (
-                self._workspace.open_store(create=True) as store,
-                self.notifying(store),
-            ):
+            with self._workspace.open_store(create=True) as store:
                 runs = plan.totals.get("runs")
                 text = f"of {runs} runs has to be confirmed"
-                notices = self._notices(store)
-                asked = notices.of("needs_approval", text, plan=plan.id, runs=runs)
-                keep(store, asked, now=notices.clock.now())
+                self._hooks(store).send("needs_approval", text, plan=plan.id, runs=runs)
 
     def _live_runs(
         self, context: ExecutionContext, engines: Mapping[str, Engine], store: RunStore

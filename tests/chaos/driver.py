@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -20,12 +20,11 @@ from lineage_backfill.engines.spark.applications import ReuseSettings, ReusingEn
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
-from lineage_backfill.ports import Engine, Lease, Move, RunStore
+from lineage_backfill.ports import Engine, Lease, Move
 from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.runs.drive.clock import SystemClock
 from lineage_backfill.runs.drive.executor import Executor
 from lineage_backfill.runs.drive.retry import RetryPolicy
-from lineage_backfill.runs.notifying import Notices, NotifyingStore
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 
@@ -202,7 +201,8 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
     store = DisturbedStore(what.store, reach)
     clock = JumpingClock(reach)
     executor = Executor(
-        store=cast(RunStore, NotifyingStore(store, Notices(what.hooks, clock=clock))),
+        store=store,
+        hooks=[hook.id for hook in what.hooks],
         engines={"local": engine},
         spec_builder=spec,
         max_parallel=settings.get("slots", 1) * settings.get("runs_at_once", 1),

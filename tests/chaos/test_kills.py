@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lineage_backfill.hooks import Hooks
 from lineage_backfill.project.notify import NotifyDeclaration
+from lineage_backfill.runs.drive.clock import SystemClock
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos.driver import STEPS, SUCCEEDED
 from tests.chaos.scenario import Scenario, disturb_at_random
@@ -68,26 +71,32 @@ def test_a_kill_beside_a_change_of_state_loses_no_notice(scenario: Scenario) -> 
     hook = NotifyDeclaration(on=("started", "finished"), command=("tell",))
     scenario.hooks = [hook]
     assert scenario.run(("before state", 1)) == KILLED
-    assert outbox(scenario, hook) == []
+    assert pending(scenario, hook) == []
     assert scenario.run(("after state", 1)) == KILLED
-    assert outbox(scenario, hook) == ["started"]
+    assert pending(scenario, hook) == ["started"]
     assert scenario.run(("before state", 2)) == KILLED
-    assert outbox(scenario, hook) == ["started"]
+    assert pending(scenario, hook) == ["started"]
     assert scenario.run(("after state", 2)) == KILLED
-    assert outbox(scenario, hook) == ["finished", "started"]
+    assert pending(scenario, hook) == ["finished", "started"]
     assert scenario.run() == SUCCEEDED
-    assert outbox(scenario, hook) == []  # it had ended
+    assert pending(scenario, hook) == []  # it had ended
     scenario.check()
 
 
-def outbox(scenario: Scenario, hook: NotifyDeclaration) -> list[str]:
-    """Take the events that wait to be delivered."""
+def pending(scenario: Scenario, hook: NotifyDeclaration) -> list[str]:
+    """Take the notices that wait to be delivered."""
+
+    class Sent(Hooks):
+        def _send(self, _hook: NotifyDeclaration, _id: str, body: Mapping[str, Any]) -> None:
+            found.append(body["event"])
+
+    found: list[str] = []
     with closing(SqlRunStore(scenario.store)) as store:
-        found = []
-        now = datetime.now(UTC) + timedelta(days=1)
-        while notice := store.take_notice([hook.id], now=now, until=now):
-            found.append(notice.body["event"])
-            store.drop_notice(notice)
+        hooks = Sent(
+            store, [hook], clock=SystemClock(), reveal=str, hosts=(), folder=scenario.folder
+        )
+        while hooks.deliver_one(hook):
+            pass
     return sorted(found)
 
 

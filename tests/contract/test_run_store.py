@@ -37,7 +37,6 @@ from lineage_backfill.ports import (
     Holder,
     Lease,
     Move,
-    Notice,
     Origin,
     RunStore,
     Settings,
@@ -707,16 +706,30 @@ def test_drivers_announce_themselves_again_and_withdraw(store: RunStore) -> None
     assert [one.owner for one in store.drivers()] == ["other"]
 
 
-def test_a_notice_is_taken_by_one_process_until_it_is_delivered(store: RunStore) -> None:
-    notice = Notice(id="n-1", hook="h", body={"event": "failed"})
-    store.add_notices([notice, replace(notice, id="n-2", hook="other")], now=NOW)
-    assert store.take_notice(["h"], now=NOW - TTL, until=LATER) is None
-    assert store.take_notice(["h"], now=NOW, until=LATER) == notice
-    assert store.take_notice(["h"], now=NOW, until=LATER) is None
-    assert store.take_notice(["h"], now=LATER, until=LATER + TTL) == notice
-    store.put_off(notice, until=NOW)
-    tried = replace(notice, tries=1)
-    assert store.take_notice(["h"], now=NOW, until=LATER) == tried
-    store.drop_notice(tried)
-    assert store.take_notice(["h"], now=LATER + TTL, until=LATER + TTL) is None
-    assert store.take_notice(["h", "other"], now=NOW, until=LATER) is not None
+def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(
+    store: RunStore,
+) -> None:
+    create(store)
+    hooks = ["h", "other"]
+    lease = store.acquire("b-1", "me", now=NOW + TTL, ttl=TTL, hooks=hooks)
+    before = [one.id for one in store.events("b-1") if one.kind == "leased"][-1]
+    (cursor,) = store.hook_cursors("h", now=LATER)
+    assert (cursor.hook, cursor.backfill_id, cursor.event) == ("h", "b-1", before - 1)
+    assert (cursor.due_at, cursor.stalled, cursor.tries) == (NOW + TTL, 0, 0)
+    assert store.hook_cursors("h", now=NOW) == store.hook_cursors("none", now=LATER) == ()
+    moved = replace(cursor, event=before, due_at=LATER, stalled=2, tries=1)
+    assert store.move_cursor(cursor, moved)
+    assert not store.move_cursor(cursor, moved)  # another process was faster
+    assert not store.move_cursor(cursor, None)
+    assert store.hook_cursors("h", now=LATER) == (moved,)
+    store.acquire("b-1", "me", now=LATER + TTL, ttl=TTL, hooks=hooks)
+    again = replace(moved, due_at=LATER + TTL)
+    assert store.hook_cursors("h", now=LATER + TTL) == (again,)
+    assert not store.move_cursor(moved, None), "a new drive needs it"
+    assert store.move_cursor(again, None)
+    assert store.hook_cursors("h", now=LATER + TTL) == ()
+    assert [one.hook for one in store.hook_cursors("other", now=LATER + TTL)] == ["other"]
+    store.delete("b-1", now=LATER + 3 * TTL)
+    store.prune("b-1", now=LATER + 3 * TTL)
+    assert store.hook_cursors("other", now=LATER + TTL) == ()
+    assert lease.backfill_id == "b-1"

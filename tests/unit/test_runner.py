@@ -18,7 +18,6 @@ from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import ControlRequest, Submission
 from lineage_backfill.runs.drive.owner import LEASE, owner
-from lineage_backfill.runs.notifying import StallReporter
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.environment import open_project
@@ -114,9 +113,7 @@ def test_what_a_project_lets_expire_and_tells_goes_by_the_time_of_the_store(
         assert record.expires_at is not None
         assert abs(record.expires_at - record.submitted_at - timedelta(hours=1)) < hours / 99
         assert record.submitted_at >= before + hours
-        with runner.notifying(store) as (reporter, _):
-            assert isinstance(reporter, StallReporter)
-            assert reporter._notices.clock.now() >= before + hours
+        assert runner._hooks(store)._clock.now() >= before + hours
     assert Backfills(opened(project)).now() >= before + hours
 
 

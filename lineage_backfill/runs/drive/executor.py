@@ -85,6 +85,8 @@ class Executor:
     #: Returns a run from outside that writes the same partitions, if any; the backfill waits for
     #: it.
     live: Callable[[Sequence[PlannedRun]], str] | None = None
+    #: The hooks that the events of the backfill are for.
+    hooks: Collection[str] = ()
     #: Machines that no longer exist; their active runs are lost.
     gone: Collection[str] = ()
     #: After this many failed runs, no more are started.
@@ -485,7 +487,9 @@ class Executor:
         while True:
             try:
                 now = self.store.time(self.clock.now())
-                return self.store.acquire(backfill_id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
+                return self.store.acquire(
+                    backfill_id, owner(), now=now, ttl=LEASE, is_dead=is_dead, hooks=self.hooks
+                )
             except ConflictError as error:
                 holder = self.store.claim(backfill_id).holder
                 if first is None:

@@ -1,1 +1,0 @@
-"""Delivers notices to hooks: commands and webhooks."""
