@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import signal
@@ -32,6 +33,7 @@ from spark_runtime.errors import (
     TableError,
 )
 from spark_runtime.job.arguments import add_arguments, read_request
+from spark_runtime.job.declared import write_declared
 from spark_runtime.job.decorator import load_job
 from spark_runtime.job.runner import run
 from spark_runtime.job.scheduled import declare, find_job, run_specs
@@ -64,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A warm application uses the code it was sent, even if the project's changes.
         sys.path.insert(len(sys.path) if options.command == "application" else 0, project)
         conf = dict(_setting(text) for text in options.conf)
+        if options.command == "declared":
+            with contextlib.redirect_stdout(sys.stderr):
+                return write_declared(options.entries, Path(project), options.result)
         if options.command == "changes":
             return _changes(options, conf)
         if look := _looks(conf).get(options.command):
@@ -118,6 +123,11 @@ def _parser() -> argparse.ArgumentParser:
         help="also a scheduled run of the same partitions that began no earlier",
     )
     commands.add_parser("jars", help="print where Delta's jars are")
+    code = commands.add_parser(
+        "declared", help="write what modules, packages and SQL files declare to a file of JSON"
+    )
+    code.add_argument("entries", nargs="+", metavar="ENTRY", help="pipeline.jobs, or sql/")
+    code.add_argument("--result", type=Path, required=True, help="the file to write")
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for replies")
     warm.add_argument("--memory", type=int, metavar="BYTES", help="memory limit of each process")
@@ -160,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows runs would change, which they write to clones of their tables; a"
         " JSON list on stdin holds their run specs",
     )
-    for command in (single, warm, shared, told, past, before, again, rows, trial):
+    for command in (single, code, warm, shared, told, past, before, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"

@@ -80,4 +80,5 @@ def _project(ctx: typer.Context) -> Project:
             "marquez": given("marquez"),
             "snapshot": given("snapshot") and str(given("snapshot")),
         },
+        code=False,
     )

@@ -58,14 +58,24 @@ class LineageOptions:
         bool, _source("--no-cache", help="Read everything from Marquez, and cache nothing.")
     ] = False
 
+    no_code: Annotated[
+        bool, _source("--no-code", help="Leave out what the code of the project declares.")
+    ] = False
+
     def project(
-        self, file: Path | None, *, search: bool = True, target: str | None = None
+        self,
+        file: Path | None,
+        *,
+        search: bool = True,
+        target: str | None = None,
+        code: bool = True,
     ) -> Project:
         """Return the project of a file; None searches upward, unless `search` is False."""
         return open_project(
             file,
             search=search,
             target=target,
+            code=code and not self.no_code,
             lineage={
                 "events": self.events or None,
                 "marquez": self.marquez,
@@ -92,13 +102,16 @@ class SourceOptions(LineageOptions):
         _source(help="Target of the project file: its table target.NAME.", metavar="NAME"),
     ] = None
 
-    def open(self, *, as_of: datetime | None = None) -> Workspace:
-        """Return the workspace of the project that these options name."""
-        return Workspace(self.load(), as_of=as_of)
+    def open(self, *, as_of: datetime | None = None, code: bool = True) -> Workspace:
+        """Return the workspace of the project that these options name.
 
-    def load(self) -> Project:
+        Without `code`, jobs that only the code declares are not known.
+        """
+        return Workspace(self.load(code=code), as_of=as_of)
+
+    def load(self, *, code: bool = True) -> Project:
         """Return the project that these options name."""
-        return self.project(self.config, target=self.target)
+        return self.project(self.config, target=self.target, code=code)
 
     def arguments(self) -> list[str]:
         """Return the command-line arguments for another process with the same options.
@@ -117,7 +130,11 @@ class SourceOptions(LineageOptions):
             for value in given
             if value is not None
         ]
-        flags = {"--allow-torn-events": self.allow_torn_events, "--no-cache": self.no_cache}
+        flags = {
+            "--allow-torn-events": self.allow_torn_events,
+            "--no-cache": self.no_cache,
+            "--no-code": self.no_code,
+        }
         return [*given, *(flag for flag, is_given in flags.items() if is_given)]
 
     def command(self, *words: str) -> str:

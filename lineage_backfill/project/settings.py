@@ -87,6 +87,7 @@ class LineageSetting:
     fold: bool = True  # a Spark application is one job
     cache: bool = True  # what Marquez has told is kept
     ignore_runs: tuple[str, ...] = ()  # whose events are left out
+    no_code: bool = False  # what the code declares is left out
     edges_of: str | None = None  # which runs give jobs their edges; None: the last one, and a rule
 
 
@@ -96,10 +97,10 @@ class Project:
 
     `root` is the project file's folder, or the working directory where there is none. `name` is
     the project's in every checkout, `target` the one that was chosen. `code` is the folder from
-    which entrypoints import, `outbox` where runs put their lineage events, `spark` Spark's own
-    properties (`spark.master`, …), `live_runs` what becomes of a backfill while someone else runs
-    the same keys. After `max_failures` failed runs a backfill starts no more, nor when it
-    `expires`, counted from when it was to begin.
+    which entrypoints import, `jobs` the modules there whose jobs declare themselves, `outbox` where
+    runs put their lineage events, `spark` Spark's own properties (`spark.master`, …), `live_runs`
+    what becomes of a backfill while someone else runs the same keys. After `max_failures` failed
+    runs a backfill starts no more, nor when it `expires`, counted from when it was to begin.
     """
 
     root: Path
@@ -109,6 +110,7 @@ class Project:
     store_url: str
     spark: Mapping[str, str]
     code: Path
+    jobs: tuple[str, ...]
     outbox: Path
     live_runs: LiveRunsPolicy
     notify: tuple[NotifyDeclaration, ...]
@@ -232,6 +234,11 @@ _SPECS: dict[str, _Spec] = {
         help="time zone of calendars without a zone", read=declare.check_zone, default="UTC"
     ),
     "project.code": _Spec(help="folder that entrypoints are imported from", at=_below, default="."),
+    "project.jobs": _Spec(
+        help="modules, packages and folders of SQL files whose jobs declare themselves",
+        read=Table.texts,
+        parse=_words,
+    ),
     "lineage.marquez": _Spec(
         help="address of a Marquez to read the lineage from", read=_web, refers=True
     ),
@@ -465,6 +472,7 @@ def read_project(
         store_url=value["store.url"],
         spark=spark,
         code=value["project.code"],
+        jobs=value["project.jobs"] or (),
         outbox=value["lineage.outbox"],
         live_runs=value["run.live_runs"],
         notify=notify,

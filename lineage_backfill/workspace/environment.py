@@ -22,6 +22,7 @@ from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.references import revealed
 from lineage_backfill.project.resolve.functions import mapping_functions
 from lineage_backfill.project.targets import folder
+from lineage_backfill.workspace.code import declared_in_code
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
 #: The modules of the adapters, which are only imported on use.
@@ -52,16 +53,21 @@ def open_project(
     target: str | None = None,
     lineage: Mapping[str, object] | None = None,
     allow_torn: bool = False,
+    code: bool = True,
 ) -> Project:
     """Return the project of `file`, or the one found upward; settings of `lineage` come first.
 
-    Without `file` and `search` it has no file. `target` overlays the file. Raises ConfigError or
-    DeclarationError.
+    Without `file` and `search` it has no file. `target` overlays the file. Without `code`, what the
+    code declares is left out. Raises ConfigError or DeclarationError.
     """
     flags = {f"lineage.{name}": value for name, value in (lineage or {}).items()}
     project = load_project(file=file, search=search, flags={**flags, "target": target})
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))
+    if code:
+        project = declared_in_code(project)
+    elif project.jobs:
+        project = replace(project, lineage=replace(project.lineage, no_code=True))
     _log.info("project file: %s", project.file or "none")
     _log.info("lineage %s", lineage_origin(project) or "none: no source is named")
     return project

@@ -197,15 +197,18 @@ class _ProjectAlone:
 
 
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:
-    """Return warnings about the runs that `ignore_runs` names."""
-    if not lineage.ignore_runs:
-        return ()
+    """Return warnings about what the user left out: code, and the runs of `ignore_runs`."""
+    code = ("--no-code leaves out what the code of the project declares",) * lineage.no_code
     runs = ", ".join(lineage.ignore_runs)
+    if not runs:
+        return code
     if lineage.snapshot:
-        return (f"`ignore_runs` changes no saved snapshot: save it again without {runs}",)
-    if lineage.source:
-        return (f"`ignore_runs` is not known to the lineage source {lineage.source!r}: {runs}",)
-    return (f"`ignore_runs` leaves these runs out of the lineage: {runs}",)
+        text = f"`ignore_runs` changes no saved snapshot: save it again without {runs}"
+    elif lineage.source:
+        text = f"`ignore_runs` is not known to the lineage source {lineage.source!r}: {runs}"
+    else:
+        text = f"`ignore_runs` leaves these runs out of the lineage: {runs}"
+    return (*code, text)
 
 
 def _folded(

@@ -46,6 +46,7 @@ class Calendar:
     def table_values(self) -> dict[str, Any]:
         """Return the given settings, as in a project file."""
         given = {one.name: getattr(self, one.name) for one in fields(Calendar)}
+        given["data_lag"] = self.data_lag or None
         if self.keys is not None and not isinstance(self.keys, str):
             given["keys"] = list(self.keys)
         if any(given[kind] for kind in ("grain", "cron", "every")) and self.grain != "none":
@@ -89,8 +90,8 @@ class Dataset(Calendar):
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}" if self.namespace else self.name
 
-    def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
-        """Return it as a declaration of the project file; raises DeclarationError, CronError."""
+    def stated(self) -> dict[str, Any]:
+        """Return the given settings without the name, as in a project file."""
         given: dict[str, Any] = {
             "format": self.format,
             "location": self.location,
@@ -98,20 +99,23 @@ class Dataset(Calendar):
             "retention": self.retention,
             "column": self.column,
         }
-        table = Table(
+        return (
             self.table_values()
             | {name: value for name, value in given.items() if value is not None}
-            | ({"dimensions": _dimensions(self.dimensions)} if self.dimensions else {})
+            | ({"dimensions": dimension_tables(self.dimensions)} if self.dimensions else {})
             | ({"columns": dict(self.columns)} if self.columns else {})
-            | {"name": ref.name, "namespace": ref.namespace},
-            f"dataset {ref}",
-            DeclarationError,
         )
+
+    def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
+        """Return it as a declaration of the project file; raises DeclarationError, CronError."""
+        named = {"name": ref.name, "namespace": ref.namespace}
+        table = Table(self.stated() | named, f"dataset {ref}", DeclarationError)
         # A job knows its tables itself: a relative location starts where the job runs.
         return replace(reader.read_dataset(table, Path()), location=self.location)
 
 
-def _dimensions(given: Iterable[Dimension]) -> list[dict[str, Any]]:
+def dimension_tables(given: Iterable[Dimension]) -> list[dict[str, Any]]:
+    """Return the given settings of each dimension, as in a project file."""
     named = [(one, {"name": one.name, "column": one.column}) for one in given]
     return [
         one.table_values() | {key: value for key, value in names.items() if value is not None}
@@ -129,7 +133,9 @@ def calendar_of(
     if given is None:
         return None, ()
     settings = (
-        given.table_values() if isinstance(given, Calendar) else {"dimensions": _dimensions(given)}
+        given.table_values()
+        if isinstance(given, Calendar)
+        else {"dimensions": dimension_tables(given)}
     )
     table = Table(settings, what, DeclarationError)
     found = reader.read_calendar(table)

@@ -215,6 +215,12 @@ def job(
     return decorate
 
 
+def definition_of(value: object) -> JobDefinition | None:
+    """Return the job that a decorated function declares, None for anything else."""
+    found = getattr(value, _ATTRIBUTE, None)
+    return found if isinstance(found, JobDefinition) else None
+
+
 def load_function(entrypoint: str) -> Callable[..., Any]:
     """Import what `module:function` names; raises EntrypointError."""
     module_name, separator, name = entrypoint.partition(":")
@@ -242,8 +248,8 @@ def load_job(entrypoint: str) -> Job:
         return Script(_find(entrypoint))
     if entrypoint.endswith(".sql"):
         return load_query(_find(entrypoint))
-    definition = getattr(load_function(entrypoint), _ATTRIBUTE, None)
-    if not isinstance(definition, JobDefinition):
+    definition = definition_of(load_function(entrypoint))
+    if definition is None:
         raise EntrypointError(
             f"{entrypoint!r} is not a job",
             hint="Decorate the function with @spark_runtime.job(...).",

@@ -33,7 +33,7 @@ def prune(
     """Remove the runs, logs and results of old backfills; the data they wrote stays."""
     age = read_duration(older_than)
     assert age is not None
-    backfills = Backfills(source.open())
+    backfills = Backfills(source.open(code=False))
     found = backfills.prunable(backfills.now() - age)
     if dry_run:
         terminal.show(found, _table, as_json=as_json)

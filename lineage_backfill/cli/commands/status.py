@@ -24,7 +24,7 @@ from lineage_backfill.workspace.rows import compare_rows
 @takes_options
 def status(which: BackfillOptions) -> None:
     """Show the state of a backfill and its runs."""
-    document = Backfills(which.open()).status(which.backfill)
+    document = Backfills(which.open(code=False)).status(which.backfill)
     terminal.show(document, status_table, as_json=which.as_json)
 
 
@@ -50,10 +50,10 @@ def report(
     if rows is not None:
         if markdown:
             raise UsageError("--rows does not print Markdown", hint="Leave out --markdown.")
-        found = compare_rows(which.open(), which.backfill, rows)
+        found = compare_rows(which.open(code=False), which.backfill, rows)
         terminal.show(found, rows_table, as_json=which.as_json)
         return
-    document = Backfills(which.open()).report(which.backfill)
+    document = Backfills(which.open(code=False)).report(which.backfill)
     if markdown:
         terminal.give(report_markdown(document))
     else:
@@ -104,5 +104,5 @@ def history(source: SourceOptions, which: _Filter, as_json: JsonOption = False) 
         since=read_moment(which.since, datetime.now(UTC)),
         text=which.text,
     )
-    found = Backfills(source.open()).history(wanted, hidden=which.hidden)
+    found = Backfills(source.open(code=False)).history(wanted, hidden=which.hidden)
     terminal.show(found, partial(history_table, all_of_them=wanted == Wanted()), as_json=as_json)

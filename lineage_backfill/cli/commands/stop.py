@@ -34,7 +34,7 @@ _CANCELLED = {
 @takes_options
 def pause(which: BackfillOptions) -> None:
     """Start no more runs of a backfill; running ones end. `resume` continues it."""
-    backfills = Backfills(which.open())
+    backfills = Backfills(which.open(code=False))
     paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
         text = f"No new runs are started; resume it with: {which.command('resume', paused.id)}"
@@ -50,7 +50,7 @@ def cancel(
     kill: Annotated[bool, typer.Option("--kill", help="Also stop the running runs.")] = False,
 ) -> None:
     """Cancel the runs that a backfill has not started; the data it wrote stays."""
-    workspace = which.open()
+    workspace = which.open(code=False)
     reporter = progress(terminal.talk())
     with reporter.showing():
         options = DriveOptions(gone=takeover.gone)
@@ -78,7 +78,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Hide a backfill from lists; the data it wrote stays, and its full id still works."""
-    backfills = Backfills(source.open())
+    backfills = Backfills(source.open(code=False))
     deleted = backfills.delete(backfill).id
     text = f"{deleted} is deleted; to undo what it wrote: {source.command('undo', deleted)}"
     _finish(backfills, deleted, text, as_json=as_json)

@@ -86,10 +86,10 @@ def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, s
     if axis is None or None in forms or _is_exact(axis.grid, forms):
         return None
     grid, last = axis.grid, axis.last
-    first = grid.at(grid.start(last) - _BEFORE) if axis.first is None else axis.first
+    start = grid.at(grid.start(last) - _BEFORE) if axis.first is None else axis.first
     end = grid.at(grid.start(last) + _AHEAD)
     seen: dict[tuple[str, ...], int] = {}
-    earlier = range(last, max(first, last - _MOST_COMPARED) - 1, -1)
+    earlier = range(last, max(start, last - _MOST_COMPARED) - 1, -1)
     for one in chain(earlier, range(last + 1, min(end, last + _MOST_COMPARED) + 1)):
         other = seen.setdefault(_texts(grid, forms, one), one)
         if other != one and grid.local_start(other) != grid.local_start(one):
