@@ -1,4 +1,4 @@
-"""Unwraps events from the records that Kafka's tools and catalogues write."""
+"""Unwraps events from the records of Kafka's tools and catalogues, and from lines of logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lineage_backfill.sources.parsing import parse
+from lineage_backfill.sources.parsing import DECODER, parse
 
 #: A record without a value: Kafka's tombstone.
 TOMBSTONE = None
@@ -14,6 +14,12 @@ TOMBSTONE = None
 _RECORD, _VALUES = {"topic", "partition"}, ("payload", "value")
 _MARKS = re.compile(r'["{\[]')
 _DEEPEST = 4  # an array of wrapped texts
+#: What every event has, and no other line of a log: Spark's streaming reports have an object there.
+_OF_EVENT = re.compile(rb'\\*"eventTime\\*"\s*:\s*\\*"|\\*"schemaURL\\*"\s*:')
+#: The members in which structured logs have their text.
+_TEXTS = ("event", "message", "msg", "log")
+#: How a file of events begins, whole or cut off.
+_BEGINNING = re.compile(rb"\s*(\{|\[\s*(\{|$))")
 
 
 def events_of(value: Any, read: Callable[[bytes], Any], depth: int = 0) -> Iterator[Any]:
@@ -69,3 +75,39 @@ def _inner(value: dict[str, Any]) -> Any:
     if "offset" in value and not _RECORD.isdisjoint(value):
         return next((value[name] for name in _VALUES if name in value), value)
     return value
+
+
+def is_log(line: bytes) -> bool:
+    """Return whether a file begins as a program's log does, not as a file of events."""
+    try:
+        value = parse(line)
+    except (ValueError, RecursionError):
+        return after_prefix(line) is None and not _BEGINNING.match(line)
+    return isinstance(value, dict) and not any(map(_is_event, events_of(value, parse)))
+
+
+def logged_events(line: bytes) -> list[Any]:
+    """Return the events in a line of a log, which follow what the logger puts before them.
+
+    Raises ValueError if it mentions an event that cannot be read.
+    """
+    if not _OF_EVENT.search(line):
+        return []
+    found, at = list[Any](), 0
+    text = line.decode("utf-8", "surrogateescape")
+    while (at := text.find("{", at)) >= 0:
+        try:
+            value, end = DECODER.raw_decode(text, at)
+        except ValueError:
+            at += 1  # perhaps part of the prefix, as `{console.py:29}` in Airflow's
+            continue
+        if _is_event(value):
+            found.append(value)
+        elif isinstance(value, dict):
+            texts = [value[name] for name in _TEXTS if type(value.get(name)) is str]
+            for inner in texts:
+                found += logged_events(inner.encode("utf-8", "surrogateescape"))
+        at = end
+    if not found:
+        raise ValueError("the line names an event, but holds no complete one")
+    return found

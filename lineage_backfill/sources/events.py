@@ -1,6 +1,6 @@
 """OpenLineage events in files, plain or gzip, in one pass.
 
-One per line, in arrays, a single one, or as records of Kafka's tools.
+One per line, in arrays, a single one, as records of Kafka's tools, or in the lines of a log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from lineage_backfill.errors import EnvironmentMissingError, LineageError, NoLin
 from lineage_backfill.files import open_file, reason, refuse_endless
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
+from lineage_backfill.sources.envelopes import (
+    TOMBSTONE,
+    after_prefix,
+    events_of,
+    is_log,
+    logged_events,
+)
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id
 
 #: Endings of event files in a directory, also with `.gz`; a file named itself is always read.
-SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
+_STRICT = (".json", ".ndjson", ".jsonl")  # holds events alone; others may be the log of a program
+SUFFIXES = (*_STRICT, ".log")
 #: Files that Kafka Connect writes next to the records of a topic.
 _BESIDE = (".keys.json", ".headers.json")
 #: The longest event, in bytes; lineage is untrusted input.
@@ -269,6 +276,10 @@ def _values(
     number, start = first
     if number == 1:
         start = start.removeprefix(_MARK)
+    if not place.file.removesuffix(".gz").endswith(_STRICT) and is_log(start):
+        for place.line, line in chain([(number, start)], lines):
+            yield from logged_events(line)
+        return
     value = after_prefix(start) or start
     if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(value)):
         stream.seek(0)
