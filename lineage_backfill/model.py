@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
+#: Least similarity of two words for one to be offered in place of the other.
+_LIKE: Final = 0.6
 
 
 class DatasetRef(NamedTuple):
@@ -53,13 +55,25 @@ def listed(items: Sequence[T], most: int = 5, name: Callable[[T], str] = str) ->
     return ", ".join(map(name, items[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
+def nearest(word: str, known: Iterable[str], cutoff: float | None = None) -> list[str]:
+    """Return at most three known words that are much like `word`, or end with it as their part.
+
+    >>> nearest("Dayly", ["daily", "hourly"]), nearest("orders", ["s3/raw/orders", "x"])
+    (['daily'], ['s3/raw/orders'])
+    """
+    folded = {one.casefold(): one for one in sorted(set(known), reverse=True)}
+    near = get_close_matches(word.casefold(), folded, cutoff=cutoff or _LIKE)
+    ends = tuple(f"{mark}{word.casefold()}" for mark in "./:")
+    return [folded[one] for one in near or [one for one in folded if one.endswith(ends)][:3]]
+
+
 def did_you_mean(word: str, known: Iterable[str], name: Callable[[str], str] = str) -> str:
-    """Return a hint with at most three known words that are much like `word`; "" without any.
+    """Return a hint with the known words nearest to `word`; "" without any.
 
     >>> did_you_mean("dayly", ["daily", "hourly"]), did_you_mean("x", ["daily"])
     ('Did you mean daily?', '')
     """
-    near = get_close_matches(word, sorted(set(known)))
+    near = nearest(word, known)
     return f"Did you mean {' or '.join(map(name, near))}?" if near else ""
 
 

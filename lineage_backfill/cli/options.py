@@ -189,6 +189,9 @@ class PlanOptions:
     allow_max_runs: Annotated[
         bool, _rail("--allow-max-runs", help="Plan more runs than limits.max_runs.")
     ] = False
+    allow_unmatched: Annotated[
+        bool, _rail("--allow-unmatched", help="Run despite names in the project file not known.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.identity.places import Places, tied_names
-from lineage_backfill.lineage.names import unknown
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.planning.misnamed import Misnamed, misnamed
-from lineage_backfill.planning.unmatched import Unmatched
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
@@ -29,7 +26,6 @@ from lineage_backfill.project.matching import is_glob, names
 from lineage_backfill.project.resolve.physical_columns import unplaced
 
 Level = Literal["error", "warning", "note"]
-Ref = TypeVar("Ref", DatasetRef, JobRef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +78,20 @@ class _Review:
         self._undeclared = Resolver(snapshot, bare, now=now)  # the lineage without declarations
         self._places = Places(declarations)
         self._jobs = list(self._resolver.edges.jobs)
-        self._misnamed: dict[tuple[str, str, DatasetRef], Misnamed] = {
-            (one.job, one.word, one.dataset): one
-            for one in misnamed(self._resolver.edges, snapshot, declarations)
-        }
         self._broken: set[DatasetRef | JobRef] = set()
+        self._unmatched = {one.place for one in self._resolver.unmatched}
 
     def findings(self) -> Iterator[Finding]:
         yield from self._namespace()
+        for one in self._resolver.unmatched:
+            kind = "job" if one.kind == "job" else "dataset"
+            yield Finding(
+                level="error",
+                kind=f"unknown-{kind}",
+                place=one.place,
+                text=f"no {kind} of this name is known",
+                hint=one.hint,
+            )
         yield from self._dataset_tables()
         yield from self._job_tables()
         yield from self._contradictions()
@@ -135,9 +137,10 @@ class _Review:
         touched = self._touched()
         used = {self._resolver.dataset_declaration(ref) for ref in touched}
         for declared in self._declarations.datasets:
-            if declared not in used:
-                yield self._unused(declared, "dataset", self._snapshot.datasets)
-            elif not is_glob(declared.name):
+            if is_glob(declared.name):
+                if declared not in used:
+                    yield self._unused(declared, "dataset")
+            else:
                 yield from self._facet_differs(declared, touched)
             yield from self._columns(declared, touched)
         for ref, node in self._snapshot.datasets.items():
@@ -149,36 +152,14 @@ class _Review:
                     text=f"is {listed(names)} in the lineage, by location",
                 )
 
-    def _unused(
-        self, declared: DatasetDeclaration | JobDeclaration, kind: str, known: Collection[Ref]
-    ) -> Finding:
-        place = f'[[{kind}]] "{declared.name}"'
-        found = self._unmatched_table(declared)
-        if is_glob(declared.name):
-            return Finding(
-                level="error" if found and found.refused else "warning",
-                kind=f"unknown-{kind}",
-                place=place,
-                text=f"this entry applies to no {kind}: none matches, or other entries win",
-                hint=(found and found.hint) or "Correct the pattern, or remove the entry.",
-            )
-        elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
-        hint = unknown(declared.name, known, kind=kind).hint
-        if found is not None and (found.refused or not hint.startswith("Did you mean")):
-            hint = found.hint
-        elif elsewhere:
-            spaces = listed(elsewhere)
-            hint = f"The name exists in the namespace {spaces}: add `namespace` to the table."
+    def _unused(self, declared: DatasetDeclaration | JobDeclaration, kind: str) -> Finding:
         return Finding(
-            level="error" if found and found.refused else "warning",
+            level="warning",
             kind=f"unknown-{kind}",
-            place=place,
-            text=f"the lineage has no {kind} of this name",
-            hint=hint,
+            place=f'[[{kind}]] "{declared.name}"',
+            text=f"this entry applies to no {kind}: none matches, or other entries win",
+            hint="Correct the pattern, or remove the entry.",
         )
-
-    def _unmatched_table(self, declared: DatasetDeclaration | JobDeclaration) -> Unmatched | None:
-        return next((one for one in self._resolver.unmatched if one.declared is declared), None)
 
     def _job_tables(self) -> Iterator[Finding]:
         used: dict[JobDeclaration | None, list[JobRef]] = {}
@@ -186,28 +167,18 @@ class _Review:
             used.setdefault(self._resolver.job_declaration(ref), []).append(ref)
         for declared in self._declarations.jobs:
             jobs = used.get(declared, [])
-            if not jobs:
-                yield self._unused(declared, "job", self._snapshot.jobs)
-            elif not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
-                yield self._declared_job(declared)
+            if not jobs and is_glob(declared.name):
+                yield self._unused(declared, "job")
+            elif jobs and not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
+                yield Finding(
+                    level="note",
+                    kind="declared-job",
+                    place=f'[[job]] "{declared.name}"',
+                    text="this job is not in the lineage",
+                )
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
                 for edge in edges if jobs else ():
                     yield from self._edge(declared, jobs, word, edge)
-
-    def _declared_job(self, declared: JobDeclaration) -> Finding:
-        found = self._unmatched_table(declared)
-        if found is None or not found.near:
-            hint = unknown(declared.name, self._snapshot.jobs, kind="job").hint
-            level: Level = "note"
-        else:
-            hint, level = found.hint, "error" if found.refused else "warning"
-        return Finding(
-            level=level,
-            kind="declared-job",
-            place=f'[[job]] "{declared.name}"',
-            text="this job is not in the lineage",
-            hint=hint,
-        )
 
     def _edge(
         self,
@@ -223,16 +194,7 @@ class _Review:
         if any(names(edge, ref, home) for ref in known):
             return
         target = self._resolver.edges.target(edge)
-        meant = self._misnamed.get((declared.name, word, target)) if target else None
-        if meant is not None:
-            yield Finding(
-                level="error",
-                kind="unknown-dataset",
-                place=place,
-                text=f"not in the lineage and not declared: dataset {self._name(meant.dataset)}",
-                hint=meant.hint,
-            )
-        elif target is None or is_glob(declared.name):
+        if target is None or is_glob(declared.name):
             yield Finding(
                 level="warning",
                 kind="unknown-edge",
@@ -240,15 +202,7 @@ class _Review:
                 text=f"no job of this table {word} such a dataset",
                 hint=f"In the lineage, its jobs use {self._few(sorted(known))}." if known else "",
             )
-        elif not self._alone and target not in self._snapshot.datasets:
-            yield Finding(
-                level="warning",
-                kind="unknown-dataset",
-                place=place,
-                text=f"dataset {self._name(target)} is not in the lineage; the edge is added",
-                hint=unknown(edge.dataset, self._snapshot.datasets, kind="dataset").hint,
-            )
-        elif nodes:  # all edges of a job that is only in the project file are added
+        elif nodes and place not in self._unmatched:  # of a job that the lineage has
             former = {ref for node in nodes for ref in getattr(node, f"former_{word}")}
             yield Finding(
                 level="note",

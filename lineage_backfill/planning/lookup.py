@@ -14,11 +14,11 @@ from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.runtime import RuntimeKeys
-from lineage_backfill.planning.unmatched import Unmatched, unmatched, unused_edges
 from lineage_backfill.plans.request import Request
 from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolve.resolver import DeclarationResolver, JobFacts
+from lineage_backfill.project.unmatched import Unmatched, unmatched
 
 #: For each job, and at least, before results of mappings are found again by the next plan: so few
 #: that a planner which serves many requests holds less than twice what it does after ten.
@@ -80,13 +80,18 @@ class Resolver(DeclarationResolver):
 
     @cached_property
     def unmatched(self) -> Sequence[Unmatched]:
-        """The tables of the project file that match no name."""
-        return tuple(unmatched(self.edges, self.snapshot, self.declarations))
-
-    @cached_property
-    def unused_edges(self) -> Sequence[str]:
-        """What is wrong with edges of patterns of jobs: none of their jobs has them."""
-        return tuple(unused_edges(self.edges, self.declarations, self.job_declaration))
+        """The exact names of the project file that are not known."""
+        snapshot = self.snapshot
+        nodes, jobs = snapshot.datasets.values(), snapshot.jobs.values()
+        parents = [node.parent for node in jobs if node.parent]
+        return unmatched(
+            self.declarations,
+            set(snapshot.datasets).union(
+                *(node.aliases for node in nodes), *(node.inner for node in jobs)
+            ),
+            set(snapshot.jobs).union(parents, *(node.parts for node in jobs)),
+            only_near=snapshot.source == "project",
+        )
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""

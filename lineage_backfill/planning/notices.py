@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from lineage_backfill.lineage.inference.infer import skipping
-from lineage_backfill.model import DatasetRef, listed
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
@@ -15,7 +15,8 @@ from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
 from lineage_backfill.partitions.text import ranges
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import Propagation
-from lineage_backfill.project.matching import unused_globs
+from lineage_backfill.project.declarations import JobDeclaration
+from lineage_backfill.project.matching import is_glob, matches_any, names, unused_globs
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: How run keys read an input: the mapping, and whether it is their own output.
@@ -38,7 +39,8 @@ def notices(
         yield f"{data.unknown[0]}: {listed(jobs)} {verb} assumed to read all of it"
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
-    yield from _unmatched(resolver)
+    yield from _unused_patterns(resolver)
+    yield from _unused_edges(resolver)
     home = resolver.declarations.namespace
     for facts in results:
         if facts.declaration is not None and facts.declaration.name == facts.ref.name:
@@ -57,15 +59,40 @@ def notices(
             yield f"{text}: {listed(found, name=lambda facts: str(facts.ref))}"
 
 
-def _unmatched(resolver: Resolver) -> Iterator[str]:
-    """Yield the tables that match no name: one by one where a name may be meant."""
-    yield from (f"{one.text}; {one.question}" for one in resolver.unmatched if one.near)
-    for kind in ("dataset", "job"):
-        globs = [one for one in resolver.unmatched if one.kind == kind and not one.near]
-        if globs:
-            names = listed(globs, name=lambda one: repr(one.declared.name))
-            yield f"no {kind} matches these patterns of [[{kind}]]: {names}"
-    yield from resolver.unused_edges
+def _unused_patterns(resolver: Resolver) -> Iterator[str]:
+    """Yield the patterns that match nothing."""
+    declared, edges = resolver.declarations, resolver.edges
+    for kind, tables, known in (
+        ("dataset", declared.datasets, edges.datasets),
+        ("job", declared.jobs, edges.jobs),
+    ):
+        globs = [(one.name, one.namespace) for one in tables if is_glob(one.name)]
+        unused = [one for one in globs if not matches_any(*one, known, declared.namespace)]
+        if unused:
+            patterns = listed(unused, name=lambda one: repr(one[0]))
+            yield f"no {kind} matches these patterns of [[{kind}]]: {patterns}"
+
+
+def _unused_edges(resolver: Resolver) -> Iterator[str]:
+    """Yield the edges of patterns of jobs that none of their jobs has.
+
+    They change nothing: only a table for one job adds edges to the lineage.
+    """
+    declared, edges = resolver.declarations, resolver.edges
+    home = declared.namespace
+    sharing = [one for one in declared.jobs if is_glob(one.name) and (one.reads or one.writes)]
+    jobs = defaultdict[JobDeclaration | None, list[JobRef]](list)
+    for ref in edges.jobs if sharing else ():
+        jobs[resolver.job_declaration(ref)].append(ref)
+    for table in sharing:
+        for word, sides, find in (
+            ("reads", table.reads, edges.reads),
+            ("writes", table.writes, edges.writes),
+        ):
+            there = {data for ref in jobs[table] for data in find(ref)} if sides else set()
+            for edge in sides if jobs[table] else ():
+                if not any(names(edge, data, home) for data in there):
+                    yield f"no job of [[job]] {table.name!r} {word} {edge.dataset!r} as declared"
 
 
 def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts]:
@@ -126,8 +153,8 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
         if not result.left and (late := _late(facts, propagation))
     ]
     if incomplete:
-        names = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_ranges(*pair)}")
-        yield f"not planned: these keys are not complete or do not exist yet: {names}"
+        which = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_ranges(*pair)}")
+        yield f"not planned: these keys are not complete or do not exist yet: {which}"
 
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:

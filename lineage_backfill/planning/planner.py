@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
@@ -21,7 +21,6 @@ from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.notices import notices
 from lineage_backfill.planning.propagate import (
     Cause,
@@ -32,8 +31,7 @@ from lineage_backfill.planning.propagate import (
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
-from lineage_backfill.planning.unmatched import refuse_unmatched
-from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedJob
+from lineage_backfill.plans.plan import DatasetPartitions, Decision, Plan, PlannedJob
 from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.plans.request_json import request_to_dict
 from lineage_backfill.project.declarations import Declarations
@@ -101,8 +99,6 @@ class Planner:
                 request=request,
                 functions=self._functions,
             )
-            refuse_misnamed(found.edges, self.snapshot, self.declarations)
-            refuse_unmatched(found.unmatched)
             if not self._depends_on_request:
                 self._resolvers[request.include_former] = found
         return found
@@ -318,8 +314,18 @@ class Planning:
             },
             limits={"max_runs": limit},
             warnings=tuple(self._warnings),
+            decisions=tuple(self._decisions()),
             details=_Details(self, listed=listed),
         )
+
+    def _decisions(self) -> Iterator[Decision]:
+        if unmatched := self.resolver.unmatched:
+            used = {data.ref for data in (*self._roots, *self._unknown)}
+            for facts in self.propagation.results:
+                used.update(edge.dataset for edge in facts.inputs)
+                used.update(edge.dataset for edge in facts.outputs)
+            for one in unmatched:
+                yield Decision(kind="unmatched", text=one.text, refused=one.bears_on(used))
 
     def _changed(self) -> tuple[DatasetPartitions, ...]:
         found, render = [], self.propagation.memo.render

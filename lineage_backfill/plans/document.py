@@ -9,6 +9,7 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plans.plan import (
     DatasetPartitions,
+    Decision,
     Listed,
     Plan,
     PlannedJob,
@@ -80,6 +81,7 @@ def plan_from_dict(document: Any, *, only_shown: bool = False) -> Plan:
             totals=document["totals"],
             limits=document.get("limits", {}),
             warnings=tuple(document["warnings"]),
+            decisions=tuple(Decision(**one) for one in document.get("decisions", ())),
             details=Listed(
                 jobs=tuple(_read_job(job) for job in document["jobs"]),
                 runs=tuple(map(_read_run, document["runs"])) if "runs" in document else None,

@@ -91,6 +91,22 @@ class PlannedJob(Struct, frozen=True, kw_only=True):
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Something that needs a decision of a person, with the nearest way out.
+
+    `kind` is stable. Of what is `refused`, `run` needs the guard rail of that name to be allowed.
+    """
+
+    kind: str
+    text: str
+    refused: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the decision."""
+        return {"kind": self.kind, "text": self.text, "refused": self.refused}
+
+
 class Details(Protocol):
     """The large parts of a plan, computed on first use."""
 
@@ -129,6 +145,7 @@ class Plan:
     totals: Mapping[str, int]
     limits: Mapping[str, int] = field(default_factory=dict)  # limits in effect when it was made
     warnings: tuple[str, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     details: Details = field(repr=False)
 
     @cached_property
@@ -158,6 +175,12 @@ class Plan:
             {"changed": [one.to_dict() for one in self.changed], "request": self.request}
         )
 
+    @property
+    def refused(self) -> tuple[Decision, ...]:
+        """The decisions without which `run` refuses, because their guard rail is not allowed."""
+        allowed = self.request.get("allow", ())
+        return tuple(one for one in self.decisions if one.refused and one.kind not in allowed)
+
     def detailed(self, **given: Any) -> Plan:
         """Return the plan with other `jobs`, `runs` or `lineage`."""
         held = {"jobs": self.jobs, "runs": self.runs, "lineage": self.lineage}
@@ -180,6 +203,8 @@ class Plan:
         if self.limits:  # absent from plans of earlier versions
             yield "limits", dict(self.limits)
         yield "warnings", list(self.warnings)
+        if self.decisions:
+            yield "decisions", [one.to_dict() for one in self.decisions]
 
     def with_id(self) -> Iterator[tuple[str, Any]]:
         """Yield the members of the plan's document, its id first."""

@@ -10,7 +10,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 
 #: The guard rails that a request may override.
-RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
+RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs", "unmatched")
 #: Also recorded as allowed in a plan: how its lineage was read.
 TORN_EVENTS: Final = "torn-events"
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from lineage_backfill.errors import ConfigError
-from lineage_backfill.project.likeness import Likeness, likeness
-from lineage_backfill.project.slips import Slips, is_slip
 from lineage_backfill.typed import near_misses
 
 #: Names the target where the command line does not.
@@ -17,7 +14,6 @@ VARIABLE = "LINEAGE_BACKFILL_TARGET"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 #: Lists of tables: one with the same name is overlaid, another one is added.
 _NAMED = {"dataset": ("name", "pattern"), "job": ("name",)}
-_TABLES = ("engines", "pools")  # whose keys are names as well
 _SHARED = ("name", "namespace")  # of [project]: what names mean is the same in all targets
 
 
@@ -67,9 +63,6 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any], place: str) ->
     for name, value in above.items():
         if name == "target":
             raise ConfigError(f"{place}: a target within a target")
-        known = below.get(name)
-        if name in _TABLES and isinstance(value, Mapping) and isinstance(known, Mapping):
-            _refuse_slips(value, list(known), partial("{} [{}] `{}`".format, place, name))
         if name in _NAMED and isinstance(value, list):
             found[name] = _listed(found.get(name, []), value, f"{place} [[{name}]]", _NAMED[name])
         else:
@@ -108,33 +101,4 @@ def _listed(below: Any, above: list[Any], place: str, keys: tuple[str, ...]) -> 
             found[number] = _merged(below[number], over)
         if not same:
             added.append(over)
-    for key in keys:
-        known = [name for one in below if isinstance(name := one.get(key), str)]
-        added_names = (one.get(key) for one in added)
-        _refuse_slips(added_names, known, lambda one: f'{place} "{one}"', _is_misspelt)
     return [*added, *found]  # of patterns the first one counts
-
-
-def _is_misspelt(name: str, other: str) -> bool:
-    """Whether a table's name is probably another one: `wim`, `win`, but not `a`, `b`."""
-    return is_slip(name, other) or likeness(name, other) >= Likeness.DOUBTFUL
-
-
-def _refuse_slips(
-    names: Iterable[Any],
-    known: Sequence[str],
-    place: Callable[[str], str],
-    is_misspelt: Callable[[str, str], bool] = is_slip,
-) -> None:
-    """Refuse misspelt names: what they are to override would stay as it is."""
-    there = set(known)
-    added = [name for name in names if isinstance(name, str) and name not in there]
-    slips = Slips(known, added, str)
-    for name in added:
-        near = {other for other in slips.near(name) if is_misspelt(name, other)}
-        if near:
-            meant = min(near, key=known.index)
-            raise ConfigError(
-                f"{place(name)}: overrides nothing",
-                hint=f"Did you mean `{meant}`? To have both, declare both outside of the target.",
-            )

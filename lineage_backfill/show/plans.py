@@ -236,7 +236,17 @@ def decisions(plan: Plan) -> list[str]:
     engineless = len({run.job for run in plan.runs or () if run.engine is None})
     if engineless:
         found.append(f"{counted(engineless, 'job')} without an engine (`run` refuses)")
-    return found
+    return found + list(_named_decisions(plan))
+
+
+def _named_decisions(plan: Plan) -> Iterator[str]:
+    """Yield the decisions of the plan, those first without which `run` refuses."""
+    refused = plan.refused
+    by_kind = defaultdict[tuple[bool, str], list[str]](list)
+    for one in plan.decisions:
+        by_kind[one not in refused, one.kind].append(safe(one.text))
+    for (is_allowed, kind), texts in sorted(by_kind.items()):
+        yield listed(texts, 3) + ("" if is_allowed else f" (`run` refuses: --allow-{kind})")
 
 
 def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, facts: PlanFacts, names: Names) -> str:

@@ -21,8 +21,6 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.mapping import paired_axes
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.planning.misnamed import refuse_misnamed
-from lineage_backfill.planning.unmatched import refuse_unmatched
 from lineage_backfill.plans.request import ChangedJob
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, Output, never_written
 
@@ -212,8 +210,6 @@ def find_stale(
     since: datetime | None = None,
 ) -> tuple[Staleness, ...]:
     """Return the staleness of each job, without keys that end before `since`."""
-    refuse_misnamed(resolver.edges, resolver.snapshot, resolver.declarations)
-    refuse_unmatched(resolver.unmatched)
     judge = _Judge(resolver, tables, runs, since)
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 

@@ -22,7 +22,7 @@ from lineage_backfill.errors import (
     MissingKeyError,
     SpecError,
 )
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, did_you_mean
 from lineage_backfill.partitions.calendar import Calendar as RunCalendar
 from lineage_backfill.partitions.grid import cron_grid
 from lineage_backfill.partitions.keys import PartitionSet
@@ -43,7 +43,6 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from lineage_backfill.project.likeness import lost, tables_meant
 from lineage_backfill.project.matching import (
     DeclaredNames,
     is_glob,
@@ -63,6 +62,7 @@ from lineage_backfill.project.resolve.resolver import (
 )
 from lineage_backfill.project.resolve.runtime_keys import KnownKeys, add_run, declared_keys
 from lineage_backfill.project.settings import Project
+from lineage_backfill.project.unmatched import unmatched
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec, RunSpec
 from spark_runtime.configuration import address_of, outbox_of
@@ -240,13 +240,9 @@ def declare(
         find = partial(target, home=declarations.namespace, known=known)
         _add_filed(table, inputs, outputs, find)
     if not outputs:
-        near = tables_meant(declarations, ref, [data for data, _ in read], ())
+        near = did_you_mean(ref.name, (one.name for one in declarations.jobs if one.writes))
         raise DeclarationError(
-            f"job {ref} declares no output",
-            hint=f"Is [[job]] {near[0].name!r} meant for it? Else declare the output in "
-            "[[job.writes]]."
-            if near
-            else "Declare it in [[job.writes]].",
+            f"job {ref} declares no output", hint=f"Declare it in [[job.writes]]. {near}".strip()
         )
     return DeclaredJob(
         ref=ref,
@@ -313,15 +309,9 @@ def run_specs(
     facts = resolver.job(job.ref)
     for text in unused_globs(job.lineage, job.declarations.namespace, job.ref, facts.declaration):
         _log.warning(text)
-    reads, writes = job.lineage.reads(job.ref), job.lineage.writes(job.ref)
-    for table in tables_meant(job.declarations, job.ref, reads, writes):
-        settings = " and ".join(lost(table))
-        _log.warning(
-            "no [[job]] table names %s; is %r, which sets %s, meant for it?",
-            job.ref,
-            table.name,
-            settings,
-        )
+    used = {*job.lineage.reads(job.ref), *job.lineage.writes(job.ref)}
+    for one in unmatched(job.declarations, used, {job.ref}, only_near=True):
+        _log.warning(one.text)
     one_by_one = (
         _calendar(job, resolver).chunks(planned, 1) if facts.own or batch == "key" else None
     )

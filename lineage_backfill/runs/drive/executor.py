@@ -17,7 +17,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
-from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, listed, named
 from lineage_backfill.plans.document import plan_from_dict, plan_to_dict
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import (
@@ -123,6 +123,11 @@ class Executor:
             raise GuardRailError(
                 f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
                 hint="Narrow the request, or allow more with --allow-max-runs.",
+            )
+        if refused := plan.refused:
+            raise GuardRailError(
+                listed(refused, 3, lambda one: one.text),
+                hint=f"Fix it, or allow it with --allow-{refused[0].kind}.",
             )
         self._check_engines(plan.runs, undo=submission.undo_of is not None)
         if self.preflight is not None:

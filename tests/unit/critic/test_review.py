@@ -49,13 +49,13 @@ TABLE = "[[dataset]]\nname = {!r}\ngrain = 'day'\nlocation = 'x'\ncolumn = 'ds'\
 CASES = {
     "a misspelt dataset": (
         TABLE.format("cleen"),
-        ("warning", "unknown-dataset", '[[dataset]] "cleen"'),
-        "Did you mean clean?",
+        ("error", "unknown-dataset", '[[dataset]] "cleen"'),
+        "Nearest: w:clean. Correct the name; if it is right, set `expected = true`.",
     ),
     "a dataset of another namespace": (
         "[[dataset]]\nnamespace = 'v'\n" + TABLE.format("raw").partition("\n")[2],
-        ("warning", "unknown-dataset", '[[dataset]] "raw"'),
-        "The name exists in the namespace w: add `namespace` to the table.",
+        ("error", "unknown-dataset", '[[dataset]] "raw"'),
+        "Nearest: w:raw",
     ),
     "a glob that matches nothing": (
         TABLE.format("zz*"),
@@ -69,8 +69,8 @@ CASES = {
     ),
     "a misspelt job": (
         "[[job]]\nname = 'dayly'",
-        ("warning", "unknown-job", '[[job]] "dayly"'),
-        "Did you mean daily?",
+        ("error", "unknown-job", '[[job]] "dayly"'),
+        "Nearest: w:daily",
     ),
     "a job that only the file knows": (
         DAILY.replace("daily", "new")
@@ -81,7 +81,7 @@ CASES = {
     "an edge to a misspelt dataset": (
         DAILY + "[[job.reads]]\ndataset = 'clen'",
         ("error", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
-        "Did you mean clean?",
+        "Nearest: w:clean. Correct the name; if it is right, declare it in a [[dataset]].",
     ),
     "an edge that the lineage does not have": (
         DAILY + "[[job.reads]]\ndataset = 'raw'",
@@ -163,8 +163,8 @@ def test_unknown_partitioning_is_told_once_for_each_dataset_with_the_jobs_it_blo
 def test_a_wrong_glob_is_told_once_and_hides_nothing_else() -> None:
     findings = found(DAYS.replace("2024-01-01", "1st of May") + TABLE.format("rats") + JOBS)
     assert shown(findings) == [
+        ("error", "unknown-dataset", '[[dataset]] "rats"'),
         ("error", "contradiction", '[[dataset]] "*"'),
-        ("warning", "unknown-dataset", '[[dataset]] "rats"'),
     ]
 
 

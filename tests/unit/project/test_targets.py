@@ -154,42 +154,16 @@ def test_a_mistake_outside_of_all_targets_is_not_blamed_on_one(tmp_path: Path) -
     assert "target" not in str(raised.value)
 
 
-@pytest.mark.parametrize("target", ["", "prod", "stage"])
-@pytest.mark.parametrize(
-    ("added", "meant"),
-    [
-        ("[[target.stage.dataset]]\nname = 'order'\nlocation = 'x'", "orders"),
-        ("[[target.stage.dataset]]\nname = 'Orders'\nlocation = 'x'", "orders"),
-        ("[[target.stage.dataset]]\nname = 'day_*'\ngrain = 'day'", "days_*"),
-        ("[[target.stage.dataset]]\npattern = 'l_{day:%Y-%m%d}'", "l_{day:%Y-%m-%d}"),
-        ("[[target.stage.job]]\nname = 'amke_orders'\npriority = 2", "make_orders"),
-        ("[[target.stage.job]]\nname = 'wim'\npriority = 2", "win"),
-        ("[[target.stage.job]]\nname = 'Win'\npriority = 2", "win"),
-        ("[target.stage.pools]\nsmal = 4", "small"),
-        ("[target.stage.engines.hree]\nargv = ['{spec}']", "here"),
-    ],
-)
-def test_an_override_with_a_misspelt_name_is_refused(
-    tmp_path: Path, added: str, meant: str, target: str
-) -> None:
-    # The table would be written where the rest of the file says, in the target as well.
-    tables = "[[dataset]]\nname = 'days_*'\n[[dataset]]\npattern = 'l_{day:%Y-%m-%d}'\n"
-    jobs = "[[job]]\nname = 'make_orders'\n[[job]]\nname = 'win'\n"
-    with pytest.raises(ConfigError, match=r"\[target.stage\] .*: overrides nothing") as caught:
-        load(tmp_path, FILE + tables + jobs + added, flag_target=target)
-    assert f"Did you mean `{meant}`?" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     "added",
     [
         "[[target.stage.job]]\nname = 'b'",
         "[[target.stage.job]]\nname = 'ab'",
         "[[target.stage.job]]\nname = 'day_2'",
-        "[target.stage.pools]\ngpu = 1",
+        "[target.stage.pools]\ngpu = 1\n[[target.stage.job]]\nname = 'a'\npool = 'gpu'",
     ],
 )
-def test_a_short_name_or_another_number_is_added(tmp_path: Path, added: str) -> None:
+def test_a_target_adds_tables_and_what_they_use(tmp_path: Path, added: str) -> None:
     jobs = "[[job]]\nname = 'a'\n[[job]]\nname = 'day_1'\n"
     file = FILE.replace("[pools]", "[pools]\ncpu = 1")
     load(tmp_path, file + jobs + added, flag_target="stage")
