@@ -9,7 +9,6 @@ actions of a Spark application, are one run. Other datasets of older and failed 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,7 +53,7 @@ from lineage_backfill.lineage.events.folded import (
     keep,
     merge,
 )
-from lineage_backfill.lineage.events.nodes import Reading, prepare_run
+from lineage_backfill.lineage.events.nodes import Reading
 from lineage_backfill.lineage.events.subsets import subset_keys
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
@@ -93,13 +92,11 @@ class BuildLimits:
 class LineageBuilder:
     """Folds events, in any order and any number of times each, into one snapshot.
 
-    Memory grows with jobs, datasets and runs, not with events. `prepares`: the caller runs
-    `prepare` while there is nothing to fold.
+    Memory grows with jobs, datasets and runs, not with events.
     """
 
-    def __init__(self, limits: BuildLimits | None = None, *, prepares: bool = False) -> None:
+    def __init__(self, limits: BuildLimits | None = None) -> None:
         self._limits = limits or BuildLimits()
-        self._prepares = prepares
         self._jobs: dict[Name, Job] = {}
         self._datasets: dict[Name, Dataset] = {}
         self._run_ios: dict[tuple[object, ...], RunIO] = {}
@@ -111,8 +108,6 @@ class LineageBuilder:
             "symlinks": ("aliases", links),
             "lifecycleStateChange": ("dropped", is_drop),
         }
-        #: Runs since they have completed, until they are prepared.
-        self._completed: deque[tuple[Job, str, Run]] = deque()
         self._without_zone = 0
         self._unreadable = 0
         #: The time of the newest event so far.
@@ -157,23 +152,11 @@ class LineageBuilder:
         now = self._jobs[job.namespace, job.name].edges(self._jobs).now
         return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
 
-    def is_united(self, job: JobRef) -> bool:
-        """Return whether several runs under one parent run count as the last run."""
-        return len(self._jobs[job.namespace, job.name].edges(self._jobs).whole) > 1
-
     def completed_at(self, job: JobRef) -> datetime | None:
         """Return when the last completed run of the job ended."""
         runs = self._jobs[job.namespace, job.name].runs.values()
         ends = (run.completed for run in runs if run.completed and not run.is_mark)
         return max(ends, default=None)
-
-    def is_part(self, job: JobRef) -> bool:
-        """Return whether other runs under the parent run of its last run count with that one."""
-        found = self._jobs[job.namespace, job.name]
-        if found.parent is None:
-            return False
-        completed = [run.parent for run in found.runs.values() if run.completed and run.parent]
-        return found.is_action or not found.runs or len(set(completed)) < len(completed)
 
     def add_parent(self, job: JobRef, parent: JobRef) -> None:
         """Add the parent of a job whose runs name none."""
@@ -181,19 +164,6 @@ class LineageBuilder:
         if found.parent is None:
             self._job({"namespace": parent.namespace, "name": parent.name})
             found.parent = (_FIRST, (parent.namespace, parent.name))
-
-    def last_parent(self, job: JobRef) -> tuple[str | None, bool]:
-        """Return the parent run of the job's newest run, and whether its start is known."""
-        found = self._jobs[job.namespace, job.name]
-        newest = max(found.runs.values(), key=lambda run: run.last, default=None)
-        run_id = newest.parent if newest else None
-        above = self._jobs.get(found.parent[1]) if found.parent else None
-        run = above.runs.get(run_id) if above and run_id else None
-        return run_id, run is not None and run.started is not None
-
-    def last_events(self) -> dict[Name, tuple[datetime, bool]]:
-        """Return the time of each job's newest event, and whether it ended a run."""
-        return {name: self.last_event(name) for name in self._jobs}
 
     def last_event(self, name: Name) -> tuple[datetime, bool]:
         """Return the time of a job's newest event, and whether it ended a run."""
@@ -215,10 +185,7 @@ class LineageBuilder:
         """Move everything known of `old` to `new`."""
         was = self._jobs.pop((old.namespace, old.name))
         job = self._job({"namespace": new.namespace, "name": new.name})
-        for run in was.runs.values():
-            run.record = None
         job.runs, was.runs = was.runs | job.runs, {}
-        job.node = None
         merge(job.facets, was.facets)
         if was.after:
             job.after = _newest(job.after, was.after, frozenset.__or__)
@@ -227,33 +194,6 @@ class LineageBuilder:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
             job.declared = _newest(job.declared, was.declared, RunIO.__or__)
-
-    def unite_parents(self) -> None:
-        """Give each parent run to the job that its children name.
-
-        Marquez puts the names of parents before that of a job, but not where its children name it.
-        """
-        by_run = {run_id: job for job in self._jobs.values() for run_id in job.runs}
-        told = {
-            (above.name, job.parent[1])
-            for job in self._jobs.values()
-            for run in job.runs.values()
-            if job.parent and (above := by_run.get(run.parent or "")) and above is not job
-        }
-        for stored, named in sorted(told):
-            is_below = stored[0] == named[0] and stored[1].endswith(f".{named[1]}")
-            if is_below and stored in self._jobs:
-                self.rename_job(JobRef(*stored), JobRef(*named))
-
-    def prepare(self, most: int) -> bool:
-        """Prepare up to `most` runs for a snapshot; return whether there are more.
-
-        It only makes `snapshot` faster.
-        """
-        completed = self._completed
-        for _ in range(min(most, len(completed))):
-            prepare_run(*completed.popleft())
-        return bool(completed)
 
     def snapshot(
         self,
@@ -298,7 +238,6 @@ class LineageBuilder:
         if job_item["namespace"] == LISTENER:
             return
         job = self._job(job_item)
-        job.node = None
         if facets := job_item.get("facets"):
             keep(job.facets, facets, OF_JOBS, when)
             kind = spark_job_type(facets.get("jobType"))
@@ -328,7 +267,6 @@ class LineageBuilder:
             if type(run_id) is not str or len(run_id) > self._limits.name_length:
                 raise ValueError(f"runId is not a short string: {run_id!r:.80}")
             run = job.runs[run_id] = Run(when)
-        run.record = None
         rank = _RANK.get(kind, 0)
         if when > run.last or (when == run.last and rank > run.rank):
             run.last, run.rank = when, rank
@@ -336,8 +274,6 @@ class LineageBuilder:
             if run.started is None or when < run.started:
                 run.started = when
         elif rank == 3 and (run.completed is None or when > run.completed):
-            if self._prepares and run.completed is None:
-                self._completed.append((job, run_id, run))
             run.completed = when
         if run_io is not run.run_io and run_io is not NOTHING:
             run.run_io = run_io if run.run_io is NOTHING else self._shared(run.run_io | run_io)
@@ -358,7 +294,6 @@ class LineageBuilder:
             numbers = statistics(told)
             if dataset.written is None or (when, numbers) > dataset.written:
                 dataset.written = (when, numbers)
-                dataset.node = None
 
     def _fold_run_facets(self, job: Job, run: Run, facets: Any, when: datetime) -> None:
         told = facets.get("nominalTime")
@@ -461,8 +396,8 @@ class LineageBuilder:
                 _check(self._limits.name_length, name, "dataset")
                 dataset = datasets[name] = Dataset(name)
             facets = item.get("facets")
-            if facets and keep(dataset.facets, facets, self._of_datasets, when):
-                dataset.node = None
+            if facets:
+                keep(dataset.facets, facets, self._of_datasets, when)
             if facets and (before := renamed_from(facets.get("lifecycleStateChange"))):
                 _check(self._limits.name_length, before, "dataset")
                 dataset.former[before] = max(dataset.former.get(before, when), when)

@@ -25,7 +25,6 @@ from lineage_backfill.lineage.events.event_facets import (
     query,
     tags,
 )
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 
 Name = tuple[str, str]
@@ -75,13 +74,10 @@ OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 
 
 class Dataset:
-    """A dataset; compared by identity, which is what makes sets fast.
-
-    `node` is its node in a snapshot, valid until new facts arrive or it gets another name.
-    """
+    """A dataset; compared by identity, which is what makes sets fast."""
 
     __slots__ = (
-        *("columns", "facets", "former", "last_columns", "name", "node", "ref", "told", "written"),
+        *("columns", "facets", "former", "last_columns", "name", "ref", "told", "written"),
     )
 
     def __init__(self, name: Name) -> None:
@@ -94,7 +90,6 @@ class Dataset:
         #: Column lineage sent with the dataset itself, for any writer.
         self.told: tuple[datetime, Columns] | None = None
         self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: unknown
-        self.node: DatasetNode | None = None
 
 
 class Columns:
@@ -120,10 +115,6 @@ class RunIO:
             self.reads | other.reads, self.writes | other.writes, self.columns | other.columns
         )
 
-    def avoids(self, datasets: set[Dataset]) -> bool:
-        """Return whether it names none of the datasets."""
-        return self.reads.isdisjoint(datasets) and self.writes.isdisjoint(datasets)
-
 
 NOTHING = RunIO()
 
@@ -147,14 +138,14 @@ class Edges:
 
 
 class Run:
-    """A run; `record` is its record in a snapshot, valid until new facts arrive."""
+    """A run as its events tell of it."""
 
     #: What events say of it.
     MEMBERS = (
         *("backfill", "completed", "run_io", "last", "manual", "marked", "nominal"),
         *("parent", "partition_key", "rank", "started", "wrote"),
     )
-    __slots__ = (*MEMBERS, "record")
+    __slots__ = MEMBERS
 
     def __init__(self, when: datetime) -> None:
         self.last = when
@@ -169,7 +160,6 @@ class Run:
         self.backfill: str | None = None
         self.parent: str | None = None  # the id of the run that started it
         self.marked = False  # an event tells its end, and nothing of a try
-        self.record: ObservedRun | None = None
 
     @property
     def is_mark(self) -> bool:
@@ -178,14 +168,9 @@ class Run:
 
 
 class Job:
-    """A job; `node` is its node in a snapshot, valid until new facts arrive.
+    """A job as its events tell of it."""
 
-    Set only if it does not depend on other jobs or on other names of datasets.
-    """
-
-    __slots__ = (
-        *("after", "declared", "facets", "name", "node", "parent", "ref", "runs", "spark"),
-    )
+    __slots__ = (*("after", "declared", "facets", "name", "parent", "ref", "runs", "spark"),)
 
     def __init__(self, name: Name) -> None:
         self.name = name
@@ -198,7 +183,6 @@ class Job:
         #: What Spark's listener calls it; "?" where that is not told, and the name looks like an
         #: action's.
         self.spark: frozenset[str] = frozenset()
-        self.node: JobNode | None = None
 
     @property
     def is_action(self) -> bool:

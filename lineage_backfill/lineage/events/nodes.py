@@ -46,30 +46,6 @@ _OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
-def prepare_run(job: Job, run_id: str, run: Run) -> None:
-    """Prepare the snapshot's records of a completed run and of nodes known only from it.
-
-    They are valid until new facts arrive; everything else is left to the snapshot.
-    """
-    if job.runs.get(run_id) is not run:
-        return  # it belongs to another job now
-    if run.record is None:
-        run.record = run_record(job, run_id, run)
-    if job.node is not None or len(job.runs) > 1 or job.declared:
-        return
-    run_io = run.run_io
-    if not run_io.columns:
-        said: list[str] = []
-        parent = job.parent and job.parent[1]
-        node = _job_node(job, Edges(run_io, run_io), {}, parent, (), said)
-        job.node = None if said else node
-    for dataset in (*run_io.reads, *run_io.writes):
-        if dataset.node is None and "symlinks" not in dataset.facets:
-            said = []
-            made = _dataset_node(dataset.ref, (dataset,), (), False, said)
-            dataset.node = None if said else made
-
-
 def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
     """Return the snapshot's record of a run."""
     # The interval of a manual run is the time at which it was started.
@@ -154,20 +130,13 @@ class Reading:
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         """Return the jobs, sorted, and where the columns that they write come from."""
         nodes, columns, after = [], list[ColumnEdge](), self._after()
-        renamed = self._renamed(aliases)
         edges: dict[Name, Edges] = {}
         if any(dataset.told for dataset in self.datasets.values()):
             edges = {name: job.edges(self.jobs) for name, job in self.jobs.items()}
         writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
-        changed = {*after, *(parents.keys() - sound.keys())}
         for name, job in self.jobs.items():
-            if (node := job.node) and not writers and name not in changed:
-                (run,) = job.runs.values()
-                if not renamed or run.run_io.avoids(renamed):
-                    nodes.append(node)
-                    continue
             found = edges.get(name) or job.edges(self.jobs)
             if found.is_cleared:
                 self.said.append(
@@ -179,20 +148,11 @@ class Reading:
                 columns += self._column_edges(job.ref, lineages, found.whole, aliases)
         return nodes, tuple(columns)
 
-    def _renamed(self, aliases: Mapping[Name, DatasetRef]) -> set[Dataset]:
-        return {
-            self.datasets[name]
-            for name, ref in aliases.items()
-            if name in self.datasets and ref != self.datasets[name].ref
-        }
-
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
         """Return the datasets, sorted, each once under its main name."""
         dropped, said = self._dropped(), list[str]()
         nodes = [
-            dataset.node
-            if dataset.node and dataset not in dropped
-            else _dataset_node(dataset.ref, (dataset,), (), dataset in dropped, said)
+            _dataset_node(dataset.ref, (dataset,), (), dataset in dropped, said)
             for name, dataset in self.datasets.items()
             if name not in aliases
         ]
@@ -216,7 +176,7 @@ class Reading:
                 runs.sort(key=lambda one: (one[1].last, one[0]))
             for run_id, run in runs:
                 if not run.is_mark:
-                    yield run.record or run_record(job, run_id, run)
+                    yield run_record(job, run_id, run)
 
     def _after(self) -> dict[Name, tuple[JobRef, ...]]:
         """Return the jobs that each job starts after, as reported by either."""

@@ -537,47 +537,14 @@ def test_no_order_and_no_repetition_changes_the_snapshot(
     assert one.content_hash == other.content_hash
 
 
-@settings(max_examples=200)
-@given(histories(), st.data())
-def test_what_is_prepared_early_changes_nothing(events: list[Event], data: st.DataObject) -> None:
-    builder = LineageBuilder(prepares=True)
-    for one in events:
-        builder.add(one)
-        builder.prepare(data.draw(st.integers(0, 2)))
-        if data.draw(st.booleans()):
-            builder.snapshot()
-    early, late = builder.snapshot(), build(*events)
-    assert early.jobs == late.jobs
-    assert early.datasets == late.datasets
-    assert early.column_edges == late.column_edges
-    assert early.history == late.history
-    assert early.warnings == late.warnings
-
-
-def test_runs_are_prepared_once_they_have_completed_a_few_at_a_time() -> None:
-    builder = LineageBuilder(prepares=True)
-    for number in range(5):
-        run = f"r{number}"
-        builder.add(event("START", 2 * number, run=run, job=run, reads="a", writes="c"))
-        builder.add(event("COMPLETE", 2 * number + 1, run=run, job=run))
-    assert builder.prepare(3), "there are two more"
-    assert not builder.prepare(3)
-    prepared = builder.snapshot()
-    again = builder.snapshot()
-    assert all(node is again.jobs[ref] for ref, node in prepared.jobs.items())
-    assert all(node is again.datasets[ref] for ref, node in prepared.datasets.items())
-    assert all(one is other for one, other in zip(prepared.history, again.history, strict=True))
-
-
 def test_what_looks_equal_to_python_is_still_told_anew() -> None:
     def told(lag: float, minute: int) -> Event:
         made = event("COMPLETE", minute, run=f"r{minute}", writes="c")
         made["outputs"][0]["facets"] = {"lineageBackfill_partitioning": {"lag": lag}}
         return made
 
-    builder = LineageBuilder(prepares=True)
+    builder = LineageBuilder()
     builder.add(told(1, 1))
-    builder.prepare(1)
     builder.add(told(1.0, 2))
     assert builder.snapshot().content_hash == build(told(1, 1), told(1.0, 2)).content_hash
     orders = build(told(1, 1), told(1.0, 1)), build(told(1.0, 1), told(1, 1))
@@ -596,7 +563,7 @@ def test_of_two_facets_of_one_time_the_one_that_says_something_counts(nothing: A
 
 
 def test_what_was_folded_is_let_go_of_with_its_builder() -> None:
-    builder = LineageBuilder(prepares=True)
+    builder = LineageBuilder()
     builder.add(event("COMPLETE", 1, reads="a", writes="c"))
     builder.snapshot()
     job = builder._jobs["n", "etl"]
@@ -608,39 +575,6 @@ def test_what_was_folded_is_let_go_of_with_its_builder() -> None:
         assert len(gc.get_referrers(job)) == 0
     finally:
         gc.enable()
-
-
-def test_a_run_that_ends_again_and_again_waits_once_to_be_prepared() -> None:
-    builder = LineageBuilder(prepares=True)
-    for minute in range(9):
-        builder.add(event("COMPLETE", minute, reads="a"))
-    assert not builder.prepare(1)
-
-
-def test_a_prepared_run_goes_with_its_job_when_that_is_renamed() -> None:
-    builder = LineageBuilder(prepares=True)
-    builder.add(event("COMPLETE", 1, run="r1", job="old", reads="a", writes="c"))
-    builder.prepare(1)
-    builder.add(event("COMPLETE", 2, run="r2", job="old", reads="a", writes="c"))
-    builder.rename_job(JobRef("n", "old"), JobRef("n", "new"))
-    builder.prepare(1)
-    snapshot = builder.snapshot()
-    assert list(snapshot.jobs) == [JobRef("n", "new")]
-    assert [(run.job.name, run.run_id) for run in snapshot.history] == [
-        ("new", "r1"),
-        ("new", "r2"),
-    ]
-
-
-def test_a_later_link_renames_what_is_prepared() -> None:
-    builder = LineageBuilder(prepares=True)
-    builder.add(event("COMPLETE", 1, job="etl", reads="b", writes="c"))
-    builder.prepare(1)
-    link = event("COMPLETE", 2, run="r2", job="other", reads="a")
-    link["inputs"][0]["facets"] = {"symlinks": {"identifiers": [{"namespace": "d", "name": "b"}]}}
-    builder.add(link)
-    builder.prepare(1)
-    assert words(node(builder.snapshot()).reads) == "a"
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def test_a_builder_made_of_records_goes_on_as_the_first_would(file: Path) -> Non
 
 
 def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
-    # `last_columns` is found again by its value, what is prepared is made again, and a `ref` is its
-    # name. Whatever is added here, `state` has to keep.
-    again = {"node", "record", "ref", "last_columns"}
+    # `last_columns` is found again by its value, and a `ref` is its name. Whatever is added here,
+    # `state` has to keep.
+    again = {"ref", "last_columns"}
     kept = {"columns", "facets", "former", "name", "told", "written"}
     assert set(Dataset.__slots__) - again == kept
     kept = {"after", "declared", "facets", "name", "parent", "runs", "spark"}
