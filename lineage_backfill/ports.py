@@ -171,8 +171,7 @@ class EngineRun:
 class Start:
     """The start of a worker or an application of an engine, `seconds` long so far or in total.
 
-    Starts at the same time have different `id`s. One that `is_alone` holds up all work: nothing
-    else is ready to do any. One that has failed is over, too.
+    Starts at the same time have different `id`s. One that has failed is over, too.
     """
 
     what: str
@@ -180,7 +179,6 @@ class Start:
     id: int = 0
     is_over: bool = False
     has_failed: bool = False
-    is_alone: bool = True
 
 
 @runtime_checkable
@@ -419,10 +417,9 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
-    """Duration of a past run, in seconds, and its number of keys (None: unknown)."""
+    """Duration of a past run, in seconds: of the work itself, without waiting for a worker."""
 
     job: JobRef
-    count: int | None
     seconds: float
 
 
@@ -595,12 +592,6 @@ class RunStore(Protocol):
 
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         """Return durations of succeeded runs, the newest `limit` of each job, without undoes."""
-
-    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
-        """Record how long an engine took to start a worker or an application."""
-
-    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
-        """Return the seconds that the newest starts of an engine took, newest first."""
 
     def time(self, local: datetime) -> datetime:
         """Return the time of the leases' clock: the database's, or `local` if it has none."""

@@ -18,7 +18,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.plans.document import RunReader, plan_from_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Only, Request
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import documents
 from lineage_backfill.show.text import counted
 from lineage_backfill.workspace import rows

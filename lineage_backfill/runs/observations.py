@@ -223,20 +223,17 @@ def failed_keys(calendar: Calendar, job: JobRef, store: RunStore) -> PartitionSe
 
 
 def past_runs(
-    resolver: Resolver, history: Iterable[ObservedRun], jobs: Collection[JobRef], limit: int
+    history: Iterable[ObservedRun], jobs: Collection[JobRef], limit: int
 ) -> Iterator[PastRun]:
     """Yield durations of the jobs' runs, newest first, at most `limit` of each job."""
-    ended: dict[JobRef, list[tuple[datetime, datetime, ObservedRun]]] = defaultdict(list)
+    ended: dict[JobRef, list[tuple[datetime, datetime]]] = defaultdict(list)
     for record in history:
-        started_at, ended_at = record.started_at, record.ended_at
-        if record.job in jobs and record.state == "COMPLETE" and started_at and ended_at:
-            ended[record.job].append((ended_at, started_at, record))
-    for job, records in ended.items():
-        calendar = _calendar(resolver, job)
-        for ended_at, started_at, record in nlargest(limit, records, key=lambda one: one[0]):
-            count = len(whole_keys(record, calendar)) if calendar is not None else 0
-            seconds = (ended_at - started_at).total_seconds()
-            yield PastRun(job=job, count=count or None, seconds=seconds)
+        began, end = record.started_at, record.ended_at
+        if record.job in jobs and record.state == "COMPLETE" and began and end:
+            ended[record.job].append((end, began))
+    for job, times in ended.items():
+        for ended_at, started_at in nlargest(limit, times):
+            yield PastRun(job=job, seconds=(ended_at - started_at).total_seconds())
 
 
 def _ours(

@@ -26,6 +26,7 @@ from lineage_backfill.ports import (
     Origin,
     RunRecord,
 )
+from lineage_backfill.runs.estimate import TimeLeft
 from lineage_backfill.staleness.staleness import TableRecord
 
 Document = dict[str, Any]
@@ -47,6 +48,7 @@ def status(
     plan: Mapping[str, Any],
     runs: Sequence[RunRecord],
     driver: Holder | None = None,
+    time: TimeLeft | None = None,
 ) -> Document:
     """Return the status of a backfill and its runs; `plan` is its plan document.
 
@@ -60,6 +62,7 @@ def status(
         **_backfill(record),
         "changed": changed_in_short(plan),
         "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
+        "time_left": time and {"seconds": time.seconds, "not_estimated": len(time.unknown)},
         "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
         "blocked_jobs": [job["job"] for job in left if not job["reason"].get("by_choice")],
         "excluded_jobs": [job["job"] for job in left if job["reason"].get("by_choice")],

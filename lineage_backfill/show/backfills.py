@@ -10,7 +10,7 @@ from typing import Any
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.show.names import Names, keys_on_a_line
 from lineage_backfill.show.text import UNKNOWN, Moment, counted, safe
-from lineage_backfill.show.words import in_words, measured
+from lineage_backfill.show.words import in_words, measured, time_in_words
 
 Document = Mapping[str, Any]
 #: The columns of a report's outputs, after their names.
@@ -43,6 +43,8 @@ def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]
     yield "code", document["code_version"]
     for words, name in (("starts at", "scheduled_for"), ("expires at", "expires_at")):
         yield words, moment(document[name]) if document[name] else ""
+    if left := document["time_left"]:
+        yield "time", time_in_words(left["seconds"], left["not_estimated"], " left")
     yield "deleted", "yes" if document["deleted"] else ""
     yield "driven by", document["driver"]["owner"] if document["driver"] else ""
 

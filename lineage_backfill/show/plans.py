@@ -15,7 +15,7 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.timeline import counts
 from lineage_backfill.plans.plan import Plan, PlannedJob
-from lineage_backfill.runs.simulate import ENOUGH, Estimate, Spread
+from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show.draw import Drawing, Edge, Node
 from lineage_backfill.show.names import Names, keys_in_short, keys_on_a_line
 from lineage_backfill.show.text import UNKNOWN, counted, safe
@@ -24,6 +24,7 @@ from lineage_backfill.show.words import (
     in_words,
     lasting,
     mapping_in_words,
+    time_in_words,
     why_left,
 )
 
@@ -90,9 +91,13 @@ class PlanFacts:
     @property
     def times(self) -> Mapping[JobRef, float | None]:
         """Seconds that the runs of each job take in sequence; None: not estimated."""
-        if self.estimate is None or self.estimate.makespan is None:
+        if self.estimate is None or self.estimate.left.seconds is None:
             return {}
-        return {one.job: one.busy.p50 if one.busy else None for one in self.estimate.jobs}
+        usual = self.estimate.usual
+        return {
+            job: usual[job] * number if job in usual else None
+            for job, number in self.estimate.runs.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +207,10 @@ def summary(plan: Plan, facts: PlanFacts, names: Names, *, every: bool = False) 
     changed = [_changed(ref, keys, facts, names) for ref, keys in roots(plan)]
     runs = NOTHING
     if plan.totals["runs"]:
-        takes = "" if facts.estimate is None else f"; {how_long(facts.estimate)}"
-        runs = amount(plan) + takes
+        runs = amount(plan)
+        if facts.estimate is not None:
+            left = facts.estimate.left
+            runs += f"; {time_in_words(left.seconds, len(left.unknown))}"
     undecided = decisions(plan)
     target = plan.request.get("target")
     return {
@@ -301,30 +308,6 @@ def amount(plan: Plan) -> str:
     text = ", ".join(counted(plan.totals[f"{what}s"], what) for what in ("job", "partition", "run"))
     waves = max((run.wave for run in plan.runs or ()), default=0)
     return text + (f" in {counted(waves, 'wave')}" if waves else "")
-
-
-def how_long(estimate: Estimate) -> str:
-    """Return the estimated time of a plan, and how many jobs are not estimated."""
-    if estimate.makespan is None:
-        return f"time not estimated (fewer than {ENOUGH} past runs)"
-    unknown = len(estimate.unknown)
-    work = sum(one.busy.p50 for one in estimate.jobs if one.busy)
-    parts = [f"{'≥' if unknown else 'about'} {spread_in_words(estimate.makespan)}"]
-    start = 0.0 if estimate.start is None else estimate.start.p50
-    slowest = estimate.makespan.p90 - start
-    if work > slowest and lasting(work) != lasting(slowest):  # else the two seem to contradict
-        parts[0] += f" in parallel, {lasting(work)} one after the other"
-    if start:
-        parts[0] += f", {lasting(start)} of it to start the engine"
-    if unknown:
-        parts.append(f"{counted(unknown, 'job')} not estimated (fewer than {ENOUGH} past runs)")
-    return "; ".join(parts)
-
-
-def spread_in_words(spread: Spread) -> str:
-    """Return the time that 50 % (p50) and 90 % (p90) of cases do not exceed."""
-    typical, slow = lasting(spread.p50), lasting(spread.p90)
-    return typical if typical == slow else f"{typical} (p50), {slow} (p90)"
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

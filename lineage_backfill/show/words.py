@@ -12,7 +12,8 @@ from lineage_backfill.errors import with_hint
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plans.plan import PlannedJob
-from lineage_backfill.show.text import safe
+from lineage_backfill.runs.estimate import ENOUGH
+from lineage_backfill.show.text import counted, safe
 
 Namer = Callable[[DatasetRef | JobRef], str]
 
@@ -123,6 +124,21 @@ def lasting(seconds: float) -> str:
     number = seconds / size
     text = f"{number:,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
     return f"{text} {unit}"
+
+
+def time_in_words(seconds: float | None, unknown: int, more: str = "") -> str:
+    """Return an estimated time with `more`, and how many jobs it leaves out.
+
+    >>> time_in_words(240, 5, " left")
+    '~4 min left; 5 jobs not estimated (fewer than 3 past runs)'
+    >>> time_in_words(None, 1)
+    'time not estimated (fewer than 3 past runs)'
+    """
+    few = f"(fewer than {ENOUGH} past runs)"
+    if seconds is None:
+        return f"time not estimated {few}" if unknown else ""
+    rest = f"; {counted(unknown, 'job')} not estimated {few}" if unknown else ""
+    return f"~{lasting(seconds)}{more}{rest}"
 
 
 def ago(length: timedelta) -> str:

@@ -39,12 +39,12 @@ class EmptyRunStore(RunStore):
     def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         return ()
 
-    backfills = traces = past_runs = past_starts = open_claims = drivers = hook_cursors = _none
+    backfills = traces = past_runs = open_claims = drivers = hook_cursors = _none
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         return
 
-    add_start = keep_to = announce = withdraw = close = _nothing
+    keep_to = announce = withdraw = close = _nothing
 
     def move_cursor(self, *_: Any) -> bool:
         return False

@@ -182,17 +182,6 @@ drivers = sa.Table(
     sa.Column("until", Instant, nullable=False),
 )
 
-#: How long engines took to start workers and applications.
-starts = sa.Table(
-    "lb_starts",
-    metadata,
-    sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
-    sa.Column("engine", sa.String(100), nullable=False),
-    sa.Column("at", Instant, nullable=False),
-    sa.Column("seconds", sa.Float, nullable=False),
-    sa.Index("lb_starts_engine", "engine", "id"),
-)
-
 locks = sa.Table(
     "lb_locks",
     metadata,

@@ -73,7 +73,6 @@ from lineage_backfill.store.schema import (
     meta,
     pruned,
     runs,
-    starts,
     tails,
     traces,
 )
@@ -255,32 +254,23 @@ class SqlRunStore(RunStore):
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         job = (runs.c.job_namespace, runs.c.job_name)
         place = sa.func.row_number().over(partition_by=job, order_by=runs.c.ended_at.desc())
+        key = ("backfill_id", "run_id", "attempt")
+        same = (attempts.c[one] == runs.c[one] for one in key)
         ended = (
-            sa.select(*job, runs.c.count, runs.c.cut_off, runs.c.started_at, runs.c.ended_at)
+            sa.select(*job, runs.c.started_at, runs.c.ended_at)
+            .add_columns(attempts.c.result["started_at"].as_string().label("begin"))
+            .add_columns(attempts.c.result["ended_at"].as_string().label("end"))
             .add_columns(place.label("place"))
             .join(backfills, backfills.c.id == runs.c.backfill_id)
+            .outerjoin(attempts, sa.and_(*same))
             .where(runs.c.state == RunState.SUCCEEDED, backfills.c.undo_of.is_(None))
             .subquery()
         )
         query = sa.select(ended).where(ended.c.place <= limit).order_by(ended.c.place)
         return tuple(
-            PastRun(
-                job=JobRef(row.job_namespace, row.job_name),
-                count=None if row.cut_off else row._mapping["count"],
-                seconds=(row.ended_at - row.started_at).total_seconds(),
-            )
+            PastRun(job=JobRef(row.job_namespace, row.job_name), seconds=_own_seconds(row))
             for row in self._rows(query)
         )
-
-    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
-        with self._write() as connection:
-            row = {"engine": engine, "at": now, "seconds": seconds}
-            connection.execute(sa.insert(starts).values(row))
-
-    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
-        query = sa.select(starts.c.seconds).where(starts.c.engine == engine)
-        rows = self._rows(query.order_by(starts.c.id.desc()).limit(limit))
-        return tuple(row.seconds for row in rows)
 
     def acquire(
         self,
@@ -698,6 +688,14 @@ def _is_outage(cause: BaseException) -> bool:
     """Whether a driver's error means that its server is unavailable (DB-API 2.0, PEP 249)."""
     kinds = {kind.__name__ for kind in type(cause).__mro__}  # psycopg has a subclass for each cause
     return not kinds.isdisjoint(("OperationalError", "InterfaceError"))
+
+
+def _own_seconds(row: Any) -> float:
+    """Return the duration of a run by its own result, else as the run store saw it."""
+    begin, end = row.started_at, row.ended_at
+    if row.begin and row.end:
+        begin, end = datetime.fromisoformat(row.begin), datetime.fromisoformat(row.end)
+    return float((end - begin).total_seconds())
 
 
 def _exists(backfill_id: str) -> sa.Select[Any]:

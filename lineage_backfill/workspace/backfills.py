@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 from zipfile import BadZipFile
-
-from msgspec import structs
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -40,8 +39,8 @@ from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.drive.clock import StoreClock
 from lineage_backfill.runs.drive.owner import LEASE, is_dead, living, owner, standing
 from lineage_backfill.runs.drive.run_loop import spec_file
+from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.runs.prune import prunable
-from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.table_logs import DeltaTableLogs
@@ -133,7 +132,9 @@ class Backfills:
         """Return the status document of a backfill."""
         with self.workspace.open_store() as store:
             record, driver = _standing(store, backfill)
-            return reports.status(record, store.plan(record.id), store.runs(record.id), driver)
+            plan, runs = store.plan(record.id), store.runs(record.id)
+            left = self._estimate(store, record).left if record.state.is_under_way else None
+            return reports.status(record, plan, runs, driver, left)
 
     @collector_paused()
     def report(self, backfill: str | None = None) -> dict[str, Any]:
@@ -268,29 +269,27 @@ class Backfills:
         """
         with self.workspace.open_store() as store:
             record = find(store, backfill)
-            plans = plans_of(store, record.id, only_shown=True)
-            past = store.past_runs(LOOKED_AT)
-            ids = {
-                run.run_id
-                for run in store.runs(record.id)
-                if not (run.state.is_good if again else run.state.is_final)
-            }
-            runs = [
-                structs.replace(run, upstream=tuple(one for one in run.upstream if one in ids))
-                for plan in plans
-                for run in plan.runs or ()
-                if run.id in ids
-            ]
-            declarations = self.workspace.project.declarations
-            most = max_parallel or record.settings.max_parallel or declarations.limits.max_parallel
-            return estimate(
-                runs,
-                past,
-                max_parallel=most,
-                jobs=self.workspace.limits_of(runs),
-                pools=declarations.pools,
-                starts=partial(store.past_starts, limit=LOOKED_AT),
-            )
+            return self._estimate(store, record, again=again, max_parallel=max_parallel)
+
+    def _estimate(
+        self,
+        store: RunStore,
+        record: BackfillRecord,
+        *,
+        again: bool = False,
+        max_parallel: int | None = None,
+    ) -> Estimate:
+        left = (
+            run.job
+            for run in store.runs(record.id)
+            if not (run.state.is_good if again else run.state.is_final)
+        )
+        limit = self.workspace.project.declarations.limits.max_parallel
+        return Estimate(
+            runs=Counter(left),
+            usual=usual_seconds(store.past_runs(NEWEST)),
+            parallel=max_parallel or record.settings.max_parallel or limit,
+        )
 
     def watch(
         self, backfill: str | None, reporter: Reporter, *, timeout: timedelta | None = None

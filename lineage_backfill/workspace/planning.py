@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 
 from lineage_backfill.critic.advice import advice
 from lineage_backfill.critic.explain import Explanation, explain
@@ -47,7 +48,7 @@ from lineage_backfill.plans.request import (
 from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import RunStore, TableHistory, TableLogs
 from lineage_backfill.runs import observations
-from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
+from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.sources import table_logs
 from lineage_backfill.staleness.staleness import (
     Staleness,
@@ -168,24 +169,19 @@ class Planning:
         It uses runs in this run store, and if they are few, those in the lineage. None for a plan
         above its limit of runs.
         """
-        runs = plan.runs
-        if runs is None:
+        if plan.runs is None:
             return None
-        workspace = self.workspace
-        with workspace.open_store() as store:
+        runs = Counter(run.job for run in plan.runs)
+        with self.workspace.open_store() as store:
             ours = {record.id for record in store.backfills()}
-            past = store.past_runs(LOOKED_AT)
-            others = [one for one in workspace.snapshot.history if one.backfill not in ours]
-            jobs = {run.job for run in runs}
-            return estimate(
-                runs,
-                past,
-                observations.past_runs(workspace.resolver_of(plan), others, jobs, LOOKED_AT),
-                max_parallel=max_parallel or self._declarations.limits.max_parallel,
-                jobs=workspace.limits_of(runs),
-                pools=self._declarations.pools,
-                starts=partial(store.past_starts, limit=LOOKED_AT),
-            )
+            past = store.past_runs(NEWEST)
+        history = self.workspace.snapshot.history
+        others = (one for one in history if one.backfill not in ours)
+        return Estimate(
+            runs=runs,
+            usual=usual_seconds(past, observations.past_runs(others, runs.keys(), NEWEST)),
+            parallel=max_parallel or self._declarations.limits.max_parallel,
+        )
 
     def lost_reads(self, plan: Plan) -> Mapping[DatasetRef, KeySet]:
         """Return the partitions read by the plan that are past their retention now."""

@@ -1,11 +1,10 @@
 """How many tasks a second the executor gets through, on SQLite, with an engine that does nothing.
 
-    python scripts/bench/schedule.py [--tasks 10000 100000] [--parallel 64] [--paper 1000000]
+    python scripts/bench/schedule.py [--tasks 10000 100000] [--parallel 64]
         [--state-dir DIR]
 
 Every second task reads the one before it. Prints one JSON line per size: tasks per second, and how
 long a slot stands idle from the end of one task to the start of the next (median, 99th percentile);
-and before that what an estimate costs: the same scheduler runs a plan on paper, twice.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.plans.plan import DatasetPartitions, Listed, Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, Engine, Outcome, PastRun
+from lineage_backfill.ports import AttemptState, Engine, Outcome
 from lineage_backfill.runs.drive.executor import Executor
-from lineage_backfill.runs.simulate import estimate
 from lineage_backfill.store.sql import SqlRunStore
 
 
@@ -131,27 +129,6 @@ def measure(tasks: int, parallel: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def measure_paper(tasks: int, parallel: int) -> dict[str, Any]:
-    """Estimate a plan of so many tasks and return what was measured."""
-    plan = make_plan(tasks)
-    assert plan.runs is not None
-    past = [
-        PastRun(job=job, count=1, seconds=seconds)
-        for job in {run.job for run in plan.runs}
-        for seconds in (1.0, 1.5, 4.0)
-    ]
-    begun, begun_cpu = time.perf_counter(), time.process_time()
-    found = estimate(plan.runs, past, max_parallel=parallel)
-    taken, taken_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-    assert found.makespan is not None
-    return {
-        "paper_tasks": tasks,
-        "estimate_s": round(taken, 2),
-        "estimate_cpu_s": round(taken_cpu, 2),
-        "makespan": found.makespan.to_dict(),
-    }
-
-
 def print_line(found: dict[str, Any]) -> None:
     """Print what was measured before clearing up, which takes longer than one likes to wait."""
     sys.stdout.write(json.dumps(found) + "\n")
@@ -163,10 +140,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--parallel", type=int, default=64)
-    parser.add_argument("--paper", type=int, default=1_000_000, help="tasks of the estimate")
     parser.add_argument("--state-dir", type=Path, help="default: a temporary folder")
     options = parser.parse_args()
-    print_line(measure_paper(options.paper, options.parallel))
     for tasks in options.tasks:
         with tempfile.TemporaryDirectory(dir=options.state_dir) as folder:
             print_line(measure(tasks, options.parallel, Path(folder)))

@@ -578,37 +578,31 @@ def test_stores_have_names_of_their_own(store: RunStore) -> None:
 
 
 def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:
-    """The newest first; runs shortened by early cutoff with no count; no undo; no failure."""
+    """The newest first; a run by its own result, without its wait; no undo; no failure."""
 
     def ran(backfill_id: str, job: str, ids: str, **record: Any) -> None:
         runs = [planned_run(f"{job}{one}", job=job, keys=("k1", "k2")) for one in ids]
         store.create(backfill_record(backfill_id, **record), PLAN, runs)
         lease = lease_of(store, backfill_id)
         for number, run in enumerate(runs, start=1):
-            cut_off = ("k2",) if run.id == "a2" else ()
-            store.record(lease, [replace(submitted(run.id), cut_off=cut_off)], now=NOW)
+            store.record(lease, [submitted(run.id)], now=NOW)
             end = NOW + timedelta(seconds=number)
             state = RunState.FAILED if run.id == "b2" else RunState.SUCCEEDED
-            store.record(lease, [ended(state, run.id)], now=end)
+            begin = (end - timedelta(seconds=0.5)).isoformat()
+            own = {"started_at": begin, "ended_at": end.isoformat()}
+            result = {"outputs": [], **(own if run.id == "a2" else {})}
+            store.record(lease, [replace(ended(state, run.id), result=result)], now=end)
         store.release(lease)
 
     ran("b-1", "a", "123")
     ran("b-2", "b", "12")
     ran("b-3", "b", "9", undo_of="b-2")
 
-    def told(limit: int) -> set[tuple[str, int | None, float]]:
-        return {(one.job.name, one.count, one.seconds) for one in store.past_runs(limit)}
+    def told(limit: int) -> set[tuple[str, float]]:
+        return {(one.job.name, one.seconds) for one in store.past_runs(limit)}
 
-    assert told(2) == {("a", 2, 3.0), ("a", None, 2.0), ("b", 2, 1.0)}
-    assert [one.seconds for one in store.past_runs(9) if one.job.name == "a"] == [3, 2, 1]
-
-
-def test_past_starts_of_an_engine_are_kept_the_newest_first(store: RunStore) -> None:
-    for number, engine in enumerate(("cluster", "other", "cluster", "cluster")):
-        store.add_start(engine, number + 0.5, now=NOW + timedelta(seconds=number))
-    assert store.past_starts("cluster", 2) == (3.5, 2.5)
-    assert store.past_starts("cluster", 9) == (3.5, 2.5, 0.5)
-    assert store.past_starts("else", 9) == ()
+    assert told(2) == {("a", 3.0), ("a", 0.5), ("b", 1.0)}
+    assert [one.seconds for one in store.past_runs(9) if one.job.name == "a"] == [3, 0.5, 1]
 
 
 def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore) -> None:

@@ -12,7 +12,7 @@ from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.ports import Move
 from lineage_backfill.project import Project
-from lineage_backfill.runs.simulate import Estimate, Spread
+from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -78,17 +78,13 @@ def estimate(opened: Project, made: Plan, max_parallel: int | None = None) -> Es
     return found
 
 
-def test_the_lineage_tells_how_long_a_run_of_so_many_keys_takes(tmp_path: Path) -> None:
+def test_the_lineage_tells_how_long_a_run_takes(tmp_path: Path) -> None:
     opened = project(tmp_path)
     made = plan(opened)
     found = estimate(opened, made)
-    assert {one.job.name: (one.runs, one.partitions, one.busy) for one in found.jobs} == {
-        "daily": (3, 3, Spread(p50=30, p90=30)),
-        "weekly": (1, 3, Spread(p50=103, p90=103)),
-    }
-    assert found.makespan == Spread(p50=133, p90=133)  # one after the other, as the project says
-    at_once = estimate(opened, made, max_parallel=4)
-    assert at_once.makespan == Spread(p50=103, p90=103)
+    assert {job.name: number for job, number in found.runs.items()} == {"daily": 3, "weekly": 1}
+    assert found.left.seconds == 3 * 10 + 102  # one after the other, as the project says
+    assert estimate(opened, made, max_parallel=4).left.seconds == 102
 
 
 def test_what_the_run_store_tells_of_a_job_comes_first(tmp_path: Path) -> None:
@@ -104,9 +100,9 @@ def test_what_the_run_store_tells_of_a_job_comes_first(tmp_path: Path) -> None:
             done = Move(run_id=run.id, state=RunState.SUCCEEDED, attempt=1)
             store.record(lease, [done], now=NOW + timedelta(seconds=2))
         store.enter(lease, BackfillState.SUCCEEDED, now=NOW)
-    busy = {one.job: one.busy for one in estimate(opened, made).jobs}
-    assert busy[JobRef("n", "daily")] == Spread(p50=6, p90=6)
-    assert busy[JobRef("n", "weekly")] == Spread(p50=103, p90=103)
+    usual = estimate(opened, made).usual
+    assert usual[JobRef("n", "daily")] == 2
+    assert usual[JobRef("n", "weekly")] == 102
 
 
 def test_a_plan_without_its_runs_has_no_estimate(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from lineage_backfill.errors import BackfillError, StoreError, UnknownNameError,
 from lineage_backfill.model import BackfillState
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import backfills, documents
 from lineage_backfill.show.names import keys_on_a_line
 from lineage_backfill.show.plans import lost_in_words

@@ -44,7 +44,7 @@ class ShowOptions:
         None
     )
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="With --json: add the estimated time (p50, p90).")
+        bool, typer.Option("--estimate", help="With --json: add the estimated time.")
     ] = False
     form: Annotated[
         Format | None,

@@ -10,7 +10,7 @@ from lineage_backfill.cli.output import formats
 from lineage_backfill.cli.output.render import NO_FACTS, SHORT, first, preview
 from lineage_backfill.cli.planning import PlannedRequest, estimate
 from lineage_backfill.plans.plan import Plan
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import draw
 from lineage_backfill.show.plans import SHOWN_JOBS, PlanFacts, drawing
 from lineage_backfill.workspace.workspace import Workspace

@@ -19,14 +19,13 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from lineage_backfill.cli.output.remaining import Remaining
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter, Start
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.estimate import Estimate, time_left
 from lineage_backfill.show.names import Names, keys_on_a_line
 from lineage_backfill.show.text import counted, safe
-from lineage_backfill.show.words import lasting, measured
+from lineage_backfill.show.words import lasting, measured, time_in_words
 
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
@@ -45,8 +44,9 @@ class PlainProgress(Reporter):
 
     def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
         self.console = console
-        self._remaining = Remaining(estimate)
-        self._began = time.monotonic()
+        self._estimate = estimate
+        self._left: Counter[JobRef] = Counter(estimate.runs if estimate else ())
+        self._starts: dict[int, tuple[Start, float]] = {}  # under way, each with its report's time
         self._names = Names(())
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
@@ -57,7 +57,6 @@ class PlainProgress(Reporter):
         return nullcontext()
 
     def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
-        self._began = time.monotonic()
         self._names = Names.of(plan)
         self._total = len(plan.runs or ())
         self._line(f"{safe(title or plan.title)} ({backfill_id}): {counted(self._total, 'run')}")
@@ -66,12 +65,13 @@ class PlainProgress(Reporter):
         self._line(f"  waiting: {safe(what)}", style="yellow")
 
     def engine_starting(self, start: Start) -> None:
-        now = self._elapsed()
-        is_first = not start.is_over and self._remaining.longest_start(now) is None
-        self._remaining.starting(start, now)
-        if start.is_over and not start.has_failed:
+        is_first = not start.is_over and not self._starts
+        self._starts.pop(start.id, None)
+        if not start.is_over:
+            self._starts[start.id] = (start, time.monotonic())
+        elif not start.has_failed:
             self._line(f"  started {start.what} in {lasting(start.seconds)}")
-        elif is_first:
+        if is_first:
             self._first_starting()
 
     def _first_starting(self) -> None:
@@ -79,14 +79,17 @@ class PlainProgress(Reporter):
 
     def _goes_on(self) -> str:
         """Return what is starting, if anything is, and the time left."""
-        start, left = self._remaining.longest_start(self._elapsed()), self._left()
-        if start is None:
+        now, left = time.monotonic(), self._time_left()
+        starts = [(one.seconds + now - at, one.what) for one, at in self._starts.values()]
+        if not starts:
             return left
-        return f"starting {start.what} ({lasting(start.seconds)}){f', {left}' if left else ''}"
+        seconds, what = max(starts)
+        return f"starting {what} ({lasting(seconds)}){f', {left}' if left else ''}"
 
     def backfill_extended(self, plan: Plan) -> None:
         more = len(plan.runs or ())
         self._total += more
+        self._left.update(run.job for run in plan.runs or ())
         self._line(f"keys became complete meanwhile: {counted(more, 'more run')}")
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
@@ -98,7 +101,7 @@ class PlainProgress(Reporter):
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         self._ended += 1
-        self._remaining.ended(run.job, state)
+        self._left[run.job] -= 1
         if state in (RunState.BLOCKED, RunState.SKIPPED):
             self._alike[state, run.job, detail] += 1
             return
@@ -136,14 +139,15 @@ class PlainProgress(Reporter):
         self._alike.clear()
 
     def _stands(self) -> str:
-        left = self._left()
+        left = self._time_left()
         return f"{self._ended}/{self._total}{f', {left}' if left else ''}"
 
-    def _left(self) -> str:
-        return self._remaining.in_words(self._elapsed())
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+    def _time_left(self) -> str:
+        """Return the time left of the jobs with enough past runs; empty if there are none."""
+        if self._estimate is None:
+            return ""
+        found = time_left(self._left, self._estimate.usual, self._estimate.parallel)
+        return "" if found.seconds is None else time_in_words(found.seconds, 0, " left")
 
     def _run(self, run: PlannedRun) -> str:
         return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"

@@ -253,12 +253,7 @@ class PoolEngine(Engine):
     def _start_of(self, table: Table) -> Start:
         """Return the start of a worker so far."""
         number, begin = self._starting[table]
-        return Start(
-            what=self.worker_name,
-            seconds=time.monotonic() - begin,
-            id=number,
-            is_alone=self._seating.is_alone(table),
-        )
+        return Start(what=self.worker_name, seconds=time.monotonic() - begin, id=number)
 
     def _end_start(self, table: Table, *, has_failed: bool = False) -> None:
         """Keep the end of a start to report it; a worker that was taken over had none."""

@@ -173,15 +173,6 @@ class Seating:
             table.is_ready = True
             self._changed.notify_all()
 
-    def is_alone(self, table: Table) -> bool:
-        """Whether no other worker is at work, or ready for the attempts that wait for this one."""
-        with self._changed:
-            return not any(
-                one.is_ready and (one.taken or one.key == table.key)
-                for one in self._tables
-                if one is not table
-            )
-
     def seat(self, worker: WarmWorker) -> Table:
         """Take a seat of a worker, known or new, for work that it already does."""
         with self._changed:

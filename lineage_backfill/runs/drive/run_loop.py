@@ -472,7 +472,7 @@ class RunLoop:
         attempt = self._running[token]
         if not outcome.state.is_final:
             return self._identified(attempt, handle)
-        self._mind_starts()
+        self._report_starts()
         del self._handles[engine, handle]
         self._known[token] = found = self._engines[engine].identify(handle)
         moves = self._finish_attempt(attempt, outcome)
@@ -634,21 +634,14 @@ class RunLoop:
             for run in self._scheduler.cancelled()
         ]
 
-    def _mind_starts(self) -> None:
-        """Report the starts of engines, and record how long they took."""
-        every = self._engines.items()
-        starts = [(name, start) for name, engine in every for start in engine.starts()]
-        held_up = {name for name, start in starts if start.is_alone and not start.is_over}
-        at_work = {attempt.engine for attempt in self._running.values()} - held_up
-        for name, start in starts:
-            is_alone = start.is_alone and not at_work - {name}
-            self._reporter.engine_starting(replace(start, is_alone=is_alone))
-            if start.is_over and not start.has_failed:
-                self._store.add_start(name, start.seconds, now=self._clock.now())
+    def _report_starts(self) -> None:
+        for engine in self._engines.values():
+            for start in engine.starts():
+                self._reporter.engine_starting(start)
 
     def _share(self) -> list[Move]:
         """Share the caps with the other backfills of this run store."""
-        self._mind_starts()
+        self._report_starts()
         uses = self._scheduler.uses()
         try:
             others = self._store.share(self._lease, uses, now=self._clock.now())

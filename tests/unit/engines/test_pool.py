@@ -87,27 +87,25 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-def facts(starts: list[Start]) -> list[tuple[bool, bool, bool]]:
-    return [(one.is_over, one.has_failed, one.is_alone) for one in starts]
+def facts(starts: list[Start]) -> list[tuple[bool, bool]]:
+    return [(one.is_over, one.has_failed) for one in starts]
 
 
-def test_starts_at_once_are_told_apart_and_nothing_works_until_the_first_is_over(
-    pool: Pool,
-) -> None:
+def test_starts_at_once_are_told_apart(pool: Pool) -> None:
     first, second = pool.ask(), pool.ask()
     told = list(pool.starts())
-    assert facts(told) == [(False, False, True)] * 2
+    assert facts(told) == [(False, False)] * 2
     ids = [one.id for one in told]
     assert len(set(ids)) == 2
     told = pool.after(first)
     assert [one.id for one in told] == ids
-    assert facts(told) == [(True, False, True), (False, False, False)]
-    assert facts(pool.after(second)) == [(True, False, False)]
+    assert facts(told) == [(True, False), (False, False)]
+    assert facts(pool.after(second)) == [(True, False)]
     assert pool.starts() == []
 
 
 def test_a_start_that_fails_is_over_and_so_it_is_told(pool: Pool) -> None:
-    assert facts(pool.after(pool.ask(), fails=True)) == [(True, True, True)]
+    assert facts(pool.after(pool.ask(), fails=True)) == [(True, True)]
     assert pool.starts() == []
 
 
@@ -117,13 +115,3 @@ def test_a_worker_that_was_taken_over_had_no_start(pool: Pool) -> None:
     assert pool.starts() == []
     worker.goes_on.set()
     assert pool.starts() == []
-
-
-def test_an_idle_worker_with_another_key_does_no_work(pool: Pool) -> None:
-    pool.after(pool.ask("a"))
-    other = pool.ask("b")
-    assert facts(list(pool.starts())) == [(False, False, False)]  # the first is at work
-    pool.leave.set()
-    pool._asked[0].join(10)
-    assert facts(list(pool.starts())) == [(False, False, True)]
-    pool.after(other)

@@ -140,7 +140,7 @@ def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Execu
     return executor, executor.start(plan, Submission(submitted_by="ann", reason="bad hours"))
 
 
-def test_what_engines_start_is_told_of_and_how_long_it_took_is_kept(bench: Bench) -> None:
+def test_what_engines_start_is_reported(bench: Bench) -> None:
     made = [
         Start(what="an application", seconds=2),
         Start(what="an application", seconds=12, is_over=True),
@@ -153,32 +153,8 @@ def test_what_engines_start_is_told_of_and_how_long_it_took_is_kept(bench: Bench
 
     executor, backfill_id = start(bench, Starting())
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
-    assert bench.store.past_starts("fake", 9) == (12,)
     told = [line for line in bench.told.lines if "an application" in line]
     assert told == [f"starting an application {one}" for one in ("2 False", "12 True", "7 True")]
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_start_does_not_hold_up_what_another_engine_does(bench: Bench, beside: bool) -> None:
-    class Starting(FakeEngine):
-        def starts(self) -> list[Start]:
-            return [Start(what="an application", seconds=2)] if self.submitted else []
-
-    told: list[bool] = []
-    other = FakeEngine(holds=True)
-
-    class Noting(Told):
-        def engine_starting(self, start: Start) -> None:
-            told.append(start.is_alone)
-            other.release()
-
-    bench.told = Noting()
-    executor = bench.executor(Starting())
-    executor.engines = {**executor.engines, "other": other}
-    plan = plan_of(planned_run("b", engine="other" if beside else "fake"), planned_run("a"))
-    backfill_id = executor.start(plan, Submission(submitted_by="ann", reason="bad hours"))
-    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
-    assert told[0] is not beside
 
 
 def in_background(

@@ -164,8 +164,6 @@ def test_an_address_that_cannot_be_opened_says_what_to_do(url: str) -> None:
 def test_an_empty_store_knows_no_backfill() -> None:
     store: RunStore = EmptyRunStore()
     lease = Lease(backfill_id="b-1", owner="me", fence=1)
-    store.add_start("e", 1.0, now=NOW)
-    assert store.past_starts("e", 9) == ()
     assert (store.backfills(), store.past_runs(9), store.traces(JobRef("n", "j"), ())) == ((),) * 3
     assert store.tallies(["b-1"]) == {"b-1": {}}
     for ask in (store.backfill, store.plan, store.tails, store.runs, store.attempts, store.events):

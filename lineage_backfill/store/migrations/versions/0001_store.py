@@ -1,4 +1,4 @@
-"""The first schema: backfills, their runs and attempts, leases, locks, traces, starts."""
+"""The first schema: backfills, their runs and attempts, leases, locks, traces."""
 
 import uuid
 
@@ -153,12 +153,4 @@ def upgrade() -> None:
         sa.Column("since", INSTANT, nullable=False),
         sa.Column("contents", sa.JSON),
         sa.UniqueConstraint("job_namespace", "job_name", "keys_id", name="lb_traces_keys"),
-    )
-    op.create_table(
-        "lb_starts",
-        sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
-        sa.Column("engine", sa.String(100), nullable=False),
-        sa.Column("at", INSTANT, nullable=False),
-        sa.Column("seconds", sa.Float, nullable=False),
-        sa.Index("lb_starts_engine", "engine", "id"),
     )
