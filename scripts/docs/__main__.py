@@ -1,15 +1,18 @@
-"""Writes what in docs/ is made from the code: reference pages, pictures, and what examples print.
+"""Writes what is made from the code: reference pages, pictures, console examples, JSON Schemas.
 
 Usage: python scripts/docs
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import consoles
 import pictures
 import reference
+
+from lineage_backfill.show import printed
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,6 +22,10 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     made = {docs / name: text for name, text in reference.pages().items()}
     made |= {docs / "pictures" / name: text for name, text in pictures.pictures().items()}
+    schemas = Path(printed.__file__).parents[2] / "schemas"
+    for kind in printed.DOCUMENTS:
+        text = json.dumps(printed.schema_of(kind), indent=2, ensure_ascii=False)
+        made[schemas / f"{kind}.schema.json"] = f"{text}\n"
     for page in (ROOT / "README.md", *sorted(docs.glob("*.md"))):
         if page not in made and consoles.CONSOLE in (text := page.read_text(encoding="utf-8")):
             made[page] = consoles.refreshed(text, docs / "examples")

@@ -1,23 +1,24 @@
-"""Documents that the command line prints, held against their published schemas."""
+"""Documents that the command line prints, checked against the types that declare them."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 
-import lineage_backfill
-
-SCHEMAS = Path(lineage_backfill.__file__).parent / "schemas"
+from lineage_backfill.show.printed import schema_of
 
 
-def fits(document: Any, schema: str) -> bool:
-    """Whether the document fits the schema; says where it does not."""
-    published = json.loads((SCHEMAS / f"{schema}.schema.json").read_text())
-    Draft202012Validator.check_schema(published)
-    validator = Draft202012Validator(published, format_checker=FormatChecker())
-    wrong = [f"{one.json_path}: {one.message}" for one in validator.iter_errors(document)]
+def fits(document: Any, kind: str) -> bool:
+    """Whether the document has the declared members and no other; says where it does not."""
+    wrong = [f"{one.json_path}: {one.message}" for one in _validator(kind).iter_errors(document)]
     assert not wrong, wrong
     return True
+
+
+@cache
+def _validator(kind: str) -> Draft202012Validator:
+    schema = schema_of(kind, closed=True)
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema, format_checker=FormatChecker())
