@@ -439,8 +439,8 @@ class Trace:
     """What the last attempt for some run keys of a job read and wrote.
 
     `contents` is a document of the executor, None if unknown: the attempt has not succeeded, or has
-    no fingerprints. The store adds the backfill, the time of the submission and a `number` that
-    grows from attempt to attempt.
+    no fingerprints. The store adds the backfill, the time of the submission, the end of an
+    attempt that succeeded, and a `number` that grows from attempt to attempt.
     """
 
     job: JobRef
@@ -448,6 +448,7 @@ class Trace:
     contents: Mapping[str, Any] | None = None
     backfill_id: str = ""
     since: datetime | None = None
+    ended_at: datetime | None = None
     number: int = 0
 
 
@@ -587,6 +588,7 @@ class RunStore(Protocol):
     def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
         """Return the traces of a job over keys that may overlap these, newest first.
 
+        For each set of keys these are the last attempt that succeeded, and a later one.
         Traces of deleted backfills are included: their data is still in the tables.
         """
 

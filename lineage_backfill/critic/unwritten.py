@@ -14,7 +14,7 @@ from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, never_written, read_by
-from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.record import TableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import BackfillRecord, RunStore
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.runs.cutoff import Cutoff
-from lineage_backfill.runs.external import OutsideRuns
+from lineage_backfill.runs.observations import RecordedRuns
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runs.tail import same_roots, tail_of
-from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.record import TableRecord
 
 
 @dataclass(eq=False)
@@ -64,20 +64,18 @@ class ExecutionContext:
 
     def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
         """Return the judge of a backfill's runs."""
-        outside = self.outside(self.snapshot)
         return Cutoff(
             plans,
             self._resolver,
-            self.store.traces,
-            outside,
+            self.recorded(self.snapshot),
             logs=partial(self.logs, self._resolver),
             backfill_id=record.id,
             parameters=record.parameters,
         )
 
-    def outside(self, snapshot: LineageSnapshot) -> OutsideRuns:
-        """Return the runs in a lineage that no backfill of this run store started."""
-        return OutsideRuns(snapshot.history, self._resolver, self.is_ours)
+    def recorded(self, snapshot: LineageSnapshot) -> RecordedRuns:
+        """Return the runs in the run store and in a lineage."""
+        return RecordedRuns(self._resolver, snapshot.history, self.store.traces, self.is_ours)
 
     def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
         """Return a plan for keys that became complete since, and are stale by the plans' roots."""

@@ -13,7 +13,8 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import parse_existing
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.runs.external import OutsideRun, OutsideRuns
+from lineage_backfill.runs.observations import RecordedRuns
+from lineage_backfill.staleness.record import LATER, Run
 
 #: A run without an end that started longer ago than this counts as dead.
 SILENT = timedelta(days=1)
@@ -29,9 +30,9 @@ class LiveRuns:
 
     def __init__(
         self,
-        first: OutsideRuns,
+        first: RecordedRuns,
         *,
-        look: Callable[[], OutsideRuns],
+        look: Callable[[], RecordedRuns],
         engines: Mapping[str, Callable[[JobRef], KeySet | None]],
         calendar_of: Callable[[JobRef], Calendar | None],
         now: Callable[[], datetime],
@@ -104,13 +105,13 @@ class LiveRuns:
         if calendar is None:
             return ""
         keys = parse(calendar, run.partitions)
-        for other in self._outside.of(run.job):
+        for other in self._outside.outside(run.job):
             if self._is_live(other) and (shared := other.keys & keys):
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
-                since = f"{other.record.started_at:%Y-%m-%dT%H:%M:%SZ}"
+                since = f"{other.started_at:%Y-%m-%dT%H:%M:%SZ}"
                 return f"{run.job} {shown} is being run by others since {since}"
         return ""
 
-    def _is_live(self, run: OutsideRun) -> bool:
-        began = run.record.started_at
-        return run.ended_at is None and began is not None and self._now() - began < SILENT
+    def _is_live(self, run: Run) -> bool:
+        is_silent = run.started_at is LATER or self._now() - run.started_at >= SILENT
+        return run.ended_at is None and not is_silent

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
 from heapq import nlargest
-from typing import Any
 
-from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError, UsageError
+from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError
 from lineage_backfill.lineage.inference.recorded import touched_keys, whole_keys
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.text import KeySet, parse
+from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
+from lineage_backfill.ports import PastRun, RunStore, TableHistory, TableLogs, TablePlace, Trace
 from lineage_backfill.project.locations import is_remote
-from lineage_backfill.staleness.staleness import Change, PartitionBuild, Run, TableRecord
+from lineage_backfill.project.resolve.resolver import JobFacts
+from lineage_backfill.staleness.digests import existing_keys, versions_read
+from lineage_backfill.staleness.record import LATER, Change, PartitionBuild, Run, TableRecord
 from lineage_backfill.staleness.table_keys import TableKeys, reader_of, table_of
 
+#: Returns the traces of a job that may overlap these keys.
+Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
+
+_EARLIER = datetime.min.replace(tzinfo=UTC)
 _log = logging.getLogger(__name__)
 
 
@@ -177,27 +183,117 @@ def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> 
     return reader.find(partitions)[0]
 
 
-def of_runs(
-    resolver: Resolver, history: Iterable[ObservedRun], store: RunStore
-) -> dict[JobRef, list[Run]]:
-    """Return the runs of each job by lineage and run store."""
+class RecordedRuns:
+    """The recorded runs of jobs: those of the run store, oldest first, then those in the lineage.
+
+    `traces` returns those of the store for keys, `history` has the others; `is_ours` tests whether
+    a backfill that the lineage names is of this run store, whose own record is better. `active` are
+    runs that are still to come.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        history: Iterable[ObservedRun],
+        traces: Traces,
+        is_ours: Callable[[str], bool],
+        *,
+        active: Mapping[JobRef, Sequence[Run]] | None = None,
+        relevant: Callable[[JobFacts], PartitionSet] | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._history = history
+        self._traces = traces
+        self._is_ours = is_ours
+        self._active = active or {}
+        self._relevant = relevant
+        self._found: dict[JobRef, list[Run]] = {}
+        self._outside: dict[JobRef, tuple[Run, ...]] = {}
+
+    def limited(self, relevant: Callable[[JobFacts], PartitionSet]) -> RecordedRuns:
+        """Return the runs for the relevant keys of each job."""
+        return RecordedRuns(
+            self._resolver, self._history, self._traces, self._is_ours, relevant=relevant
+        )
+
+    @cached_property
+    def _records(self) -> Mapping[JobRef, Sequence[ObservedRun]]:
+        found = defaultdict(list)
+        for record in self._history:
+            found[record.job].append(record)
+        return found
+
+    def __call__(self, job: JobRef) -> Sequence[Run]:
+        """Return the runs of a job."""
+        found = self._found.get(job)
+        if found is None:
+            facts = self._resolver.job(job) if job in self._resolver.edges.jobs else None
+            found = self._found[job] = []
+            if facts is not None and facts.calendar is not None:
+                found += self._of_store(facts, facts.calendar)
+                found += self._active.get(job, ())
+                found += self.outside(job)
+        return found
+
+    def _of_store(self, facts: JobFacts, calendar: Calendar) -> list[Run]:
+        wanted: KeySet = (EVERY,)
+        if self._relevant is not None:
+            wanted = render(calendar, self._relevant(facts))
+        traces = self._traces(facts.ref, wanted) if wanted else ()
+        return [
+            Run(
+                keys=existing_keys(calendar, trace.keys),
+                started_at=trace.since or _EARLIER,
+                # One that has not ended may have written, or will: see `active`.
+                ended_at=trace.ended_at or trace.since,
+                is_certain=trace.ended_at is not None,
+                read=versions_read(trace.contents),
+                number=trace.number,
+                backfill=trace.backfill_id,
+                document=trace.contents,
+            )
+            for trace in sorted(traces, key=lambda trace: trace.number)
+        ]
+
+    def outside(self, job: JobRef) -> Sequence[Run]:
+        """Return the runs of a job in the lineage that no backfill of this run store started."""
+        found = self._outside.get(job)
+        if found is None:
+            found = self._outside[job] = tuple(self._of_lineage(job))
+        return found
+
+    def _of_lineage(self, job: JobRef) -> Iterator[Run]:
+        facts = self._resolver.job(job)
+        calendar = facts.calendar
+        for record in self._records.get(job, ()) if calendar is not None else ():
+            assert calendar is not None
+            if record.backfill and self._is_ours(record.backfill):
+                continue
+            touched = calendar.with_earlier(touched_keys(record, calendar), facts.lookback)
+            at = record.started_at or record.ended_at
+            if record.state == "RUNNING":
+                yield Run(keys=touched, started_at=at or LATER)
+                continue
+            ended_at = record.ended_at or at or LATER
+            whole = whole_keys(record, calendar) if record.state == "COMPLETE" and at else NOTHING
+            if whole:
+                yield Run(keys=whole, started_at=at or LATER, ended_at=ended_at)
+            if touched - whole:
+                keys = touched - whole
+                yield Run(keys=keys, started_at=at or LATER, ended_at=ended_at, is_certain=False)
+
+
+def active_runs(resolver: Resolver, store: RunStore) -> dict[JobRef, list[Run]]:
+    """Return the runs that running backfills have not ended yet."""
     found: dict[JobRef, list[Run]] = defaultdict(list)
-    ours: set[str] = set()
     for record in store.backfills():
-        ours.add(record.id)
-        since = record.submitted_at if record.state is BackfillState.RUNNING else None
-        results = {
-            attempt.run_id: attempt.result
-            for attempt in store.attempts(record.id)
-            if attempt.result
-        }
-        for run in store.runs(record.id):
-            result = results.get(run.run_id)
-            found[run.job].extend(_ours(resolver, run, result, since))
-    for outside in history:
-        # What our own runs sent is known better from the run store.
-        if outside.backfill is None or outside.backfill not in ours:
-            found[outside.job].extend(_outside(resolver, outside))
+        runs = store.runs(record.id) if record.state is BackfillState.RUNNING else ()
+        for run in runs:
+            calendar = _calendar(resolver, run.job)
+            if calendar is not None and not run.state.is_final:
+                keys = existing_keys(calendar, run.partitions)
+                at = run.started_at or record.submitted_at
+                found[run.job].append(Run(keys=keys, started_at=at))
     return found
 
 
@@ -212,7 +308,7 @@ def failed_keys(calendar: Calendar, job: JobRef, store: RunStore) -> PartitionSe
             continue
         now, good = NOTHING, NOTHING
         for run in store.runs(record.id):
-            keys = _parsed(calendar, run.partitions) if run.job == job else NOTHING
+            keys = existing_keys(calendar, run.partitions) if run.job == job else NOTHING
             if run.state in (RunState.FAILED, RunState.BLOCKED):
                 now |= keys
             elif run.state is not RunState.CANCELLED:
@@ -236,58 +332,5 @@ def past_runs(
             yield PastRun(job=job, seconds=(ended_at - started_at).total_seconds())
 
 
-def _ours(
-    resolver: Resolver, run: RunRecord, result: Mapping[str, Any] | None, since: datetime | None
-) -> Iterator[Run]:
-    """Yield the keys that a run of a backfill made, and those that it found up to date.
-
-    `since` is the start of a backfill that is still running.
-    """
-    calendar = _calendar(resolver, run.job)
-    if calendar is None:
-        return
-    if run.state in (RunState.SUCCEEDED, RunState.SKIPPED) and run.ended_at is not None:
-        at = run.started_at or run.ended_at
-        cut_off = _parsed(calendar, run.cut_off)
-        if cut_off:
-            yield Run(keys=cut_off, started_at=at, ended_at=run.ended_at)
-        made = _parsed(calendar, run.partitions) - cut_off
-        if made:
-            read = _versions(result)
-            yield Run(keys=made, started_at=at, ended_at=run.ended_at, read=read)
-    elif since is not None and not run.state.is_final:
-        yield Run(keys=_parsed(calendar, run.partitions), started_at=run.started_at or since)
-
-
-def _versions(result: Mapping[str, Any] | None) -> dict[DatasetRef, int]:
-    """Return the versions of its inputs that a run reports."""
-    inputs = (result or {}).get("inputs", ())
-    return {
-        DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one["version"]
-        for one in inputs
-        if isinstance(one.get("version"), int)
-    }
-
-
-def _outside(resolver: Resolver, record: ObservedRun) -> Iterator[Run]:
-    calendar = _calendar(resolver, record.job)
-    at = record.started_at or record.ended_at
-    if calendar is None or at is None:
-        return
-    if record.state == "RUNNING":
-        yield Run(keys=touched_keys(record, calendar), started_at=at)
-    elif record.state == "COMPLETE":
-        keys = whole_keys(record, calendar)
-        if keys:
-            yield Run(keys=keys, started_at=at, ended_at=record.ended_at or at)
-
-
 def _calendar(resolver: Resolver, job: JobRef) -> Calendar | None:
     return resolver.job(job).calendar if job in resolver.edges.jobs else None
-
-
-def _parsed(calendar: Calendar, keys: KeySet) -> PartitionSet:
-    try:
-        return parse(calendar, keys)
-    except UsageError:  # the calendar is another one since
-        return PartitionSet(())

@@ -27,7 +27,7 @@ from lineage_backfill.ports import (
     RunRecord,
 )
 from lineage_backfill.runs.estimate import TimeLeft
-from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.record import TableRecord
 
 Document = dict[str, Any]
 _MERGED = ("inserted", "updated", "deleted")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lineage_backfill.errors import DeclarationError
@@ -23,72 +23,8 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.request import ChangedJob
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, Output, never_written
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Partitions of a dataset, and the last time that their contents changed."""
-
-    keys: PartitionSet
-    at: datetime
-    version: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PartitionBuild:
-    """Partitions of a dataset, and their last build.
-
-    `at` is the time of the build, `read_at` the start of its reads, `read` the versions of its
-    inputs, each if known. `job` is None if unknown.
-    """
-
-    keys: PartitionSet
-    at: datetime
-    read_at: datetime | None = None
-    read: Mapping[DatasetRef, int] = field(default_factory=dict)
-    job: JobRef | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRecord:
-    """The facts in the log of a table.
-
-    Changes and builds are those of commits still in the log, oldest first. `old` are partitions
-    whose last commit is no longer in the log, `since` is the start of the log; without `whole`
-    there may be more of them.
-    """
-
-    changes: tuple[Change, ...] = ()
-    builds: tuple[PartitionBuild, ...] = ()
-    old: PartitionSet = NOTHING
-    since: datetime | None = None
-    whole: bool = True
-
-    @property
-    def written(self) -> PartitionSet:
-        """The partitions that any commit in the log wrote."""
-        changed = [one.keys for one in self.changes]
-        return PartitionSet.union([self.old, *changed, *(one.keys for one in self.builds)])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the log goes back to the first commit, if there is a log."""
-        return self.whole and self.since is None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether a log exists and goes back to the first commit, so nothing older exists."""
-        return self.is_complete and bool(self.changes or self.builds or self.old)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of a job: run keys, start, end (None: still running), and what it read."""
-
-    keys: PartitionSet
-    started_at: datetime
-    ended_at: datetime | None = None
-    read: Mapping[DatasetRef, int] = field(default_factory=dict)
+from lineage_backfill.staleness.contents import Contents, Runs
+from lineage_backfill.staleness.record import Change, PartitionBuild, Run, TableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,12 +141,12 @@ def find_stale(
     resolver: Resolver,
     *,
     tables: Mapping[DatasetRef, TableRecord],
-    runs: Mapping[JobRef, Sequence[Run]],
+    runs: Runs,
     jobs: Collection[JobRef],
     since: datetime | None = None,
 ) -> tuple[Staleness, ...]:
     """Return the staleness of each job, without keys that end before `since`."""
-    judge = _Judge(resolver, tables, runs, since)
+    judge = Judge(resolver, tables, runs, since=since)
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 
 
@@ -218,7 +154,7 @@ def find_missing(
     resolver: Resolver,
     *,
     tables: Mapping[DatasetRef, TableRecord],
-    runs: Mapping[JobRef, Sequence[Run]],
+    runs: Runs,
     job: JobRef,
     keys: PartitionSet,
 ) -> PartitionSet:
@@ -226,21 +162,35 @@ def find_missing(
 
     Raises DeclarationError if this is unknown for any of them.
     """
-    return _Judge(resolver, tables, runs, None).missing(resolver.job(job), keys)
+    return Judge(resolver, tables, runs).missing(resolver.job(job), keys)
 
 
-class _Judge:
+class Judge:
+    """Decides which run keys are stale, by one record of tables and runs.
+
+    An input partition has changed since a key last read it if a later change is recorded, by
+    version or else by time, unless both are proven to have the same content. Changes of `claimed`
+    partitions are left out: cutoff judges them by content alone. So are `ignored` inputs.
+    """
+
     def __init__(
         self,
         resolver: Resolver,
         tables: Mapping[DatasetRef, TableRecord],
-        runs: Mapping[JobRef, Sequence[Run]],
-        since: datetime | None,
+        runs: Runs,
+        *,
+        since: datetime | None = None,
+        contents: Contents | None = None,
+        claimed: Mapping[DatasetRef, PartitionSet] | None = None,
+        ignored: Collection[DatasetRef] = (),
     ) -> None:
         self._resolver = resolver
         self._tables = tables
         self._runs = runs
         self._since = since
+        self._contents = contents or Contents(resolver, runs, tables.get)
+        self._claimed = claimed or {}
+        self._ignored = ignored
         self._changes: dict[DatasetRef, tuple[Change, ...]] = {}
 
     def job(self, facts: JobFacts) -> Staleness:
@@ -276,12 +226,11 @@ class _Judge:
         return sides or [_Side.itself(calendar)]
 
     def _running(self, job: JobRef) -> PartitionSet:
-        runs = self._runs.get(job, ())
-        return PartitionSet.union(run.keys for run in runs if run.ended_at is None)
+        return PartitionSet.union(run.keys for run in self._runs(job) if run.ended_at is None)
 
     def _evidence(self, facts: JobFacts, side: _Side) -> _Evidence:
         table = self._table(facts, side)
-        return _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
+        return _Evidence(side, table, self._runs(facts.ref), facts.ref)
 
     def _missing_inputs(self, facts: JobFacts, stale: PartitionSet) -> Iterator[MissingInput]:
         """Yield input partitions that stale keys read, that no job writes and that do not exist."""
@@ -310,6 +259,8 @@ class _Judge:
         missing = self._expected(facts, side, judged - known.made, known.made)
         older, unsure = [], NOTHING
         for edge in facts.live:
+            if edge.dataset in self._ignored:
+                continue
             stale, newest, doubt, trouble = self._older(facts, side, known, edge)
             unsure |= doubt & judged
             stale = side.run_keys(stale & wanted)
@@ -334,7 +285,7 @@ class _Judge:
     ) -> PartitionSet:
         """Return those of the missing partitions that have to exist.
 
-        Of runtime keys these are the keys that an input holds. Where no input tells them, a period
+        Of runtime keys these are the keys that an input holds. Where no input has them, a period
         is missing if none of its keys was made.
         """
         if not side.calendar.is_open or not missing:
@@ -414,7 +365,7 @@ class _Judge:
         for place, change in enumerate(changes):
             seen |= before.get(place, NOTHING)
             reached = self._reached(facts, side, edge, change.keys)
-            hit = reached & seen
+            hit = self._differing(facts, side, edge, reached & seen, change.keys)
             if hit:
                 stale |= hit
                 newest = change
@@ -425,6 +376,21 @@ class _Judge:
                 else:
                     doubt |= reached & known.old
         return stale, newest, doubt - stale, ()
+
+    def _differing(
+        self,
+        facts: JobFacts,
+        side: _Side,
+        edge: Input,
+        partitions: PartitionSet,
+        changed: PartitionSet,
+    ) -> PartitionSet:
+        """Return the partitions of the output, without those proven to come from equal contents."""
+        keys = side.run_keys(partitions)
+        if not keys:
+            return keys
+        keys = self._contents.differing(facts, keys, [edge], {edge.dataset: changed})
+        return partitions & side.written(keys)
 
     def _reached(
         self, facts: JobFacts, side: _Side, edge: Input, changed: PartitionSet
@@ -439,15 +405,15 @@ class _Judge:
         """Return the changes of a dataset, oldest first; None if not recorded."""
         if dataset not in self._changes:
             table = self._tables.get(dataset)
-            if table is not None:
-                self._changes[dataset] = table.changes
-            else:
-                self._changes[dataset] = tuple(self._by_runs(dataset))
-        table = self._tables.get(dataset)
-        found = self._changes[dataset]
-        return found if found or table is not None else None
+            found = self._by_runs(dataset) if table is None else table.changes
+            claimed = self._claimed.get(dataset)
+            if claimed:
+                found = [replace(one, keys=one.keys - claimed) for one in found]
+            self._changes[dataset] = tuple(found)
+        known = self._changes[dataset]
+        return known if known or dataset in self._tables else None
 
-    def _by_runs(self, dataset: DatasetRef) -> list[Change]:
+    def _by_runs(self, dataset: DatasetRef) -> Sequence[Change]:
         """Return the changes of a dataset from the runs of its writers."""
         found = []
         for writer in self._resolver.edges.writers.get(dataset, ()):
@@ -455,8 +421,8 @@ class _Judge:
                 if output.dataset == dataset and output.mapping is not None:
                     found += [
                         Change(keys=output.mapping.required(run.keys), at=run.ended_at)
-                        for run in self._runs.get(writer, ())
-                        if run.ended_at is not None
+                        for run in self._runs(writer)
+                        if run.is_certain and run.ended_at is not None
                     ]
         return sorted(found, key=lambda change: change.at)
 
@@ -497,7 +463,7 @@ class _Evidence:
     """The last build of each partition of an output, from table log and recorded runs."""
 
     def __init__(
-        self, side: _Side, table: TableRecord | None, runs: Sequence[Run], job: JobRef
+        self, side: _Side, table: TableRecord | None, runs: Iterable[Run], job: JobRef
     ) -> None:
         self._table = table
         self.old = table.old if table is not None else NOTHING
@@ -508,7 +474,8 @@ class _Evidence:
             by_point.update(dict.fromkeys(build.keys.points(), build))
         for change in table.changes if table is not None else ():
             changed.update(dict.fromkeys(change.keys.points(), change.at))
-        for run in sorted((r for r in runs if r.ended_at is not None), key=lambda r: r.started_at):
+        ended = (run for run in runs if run.is_certain and run.ended_at is not None)
+        for run in sorted(ended, key=lambda run: run.started_at):
             _add_run(by_point, changed, side.written(run.keys), run, job)
         self._groups = _grouped(by_point)
         self.made = self.old
@@ -567,7 +534,7 @@ def _add_run(
     alone = PartitionBuild(
         keys=written, at=run.ended_at, read_at=run.started_at, read=run.read, job=job
     )
-    told: dict[PartitionBuild, PartitionBuild] = {}
+    joined: dict[PartitionBuild, PartitionBuild] = {}
     for point in written.points():
         known = by_point.get(point)
         if point in changed and changed[point] > run.ended_at:
@@ -576,8 +543,8 @@ def _add_run(
             by_point[point] = alone  # there was nothing to commit, or nothing changed
         elif not known.read:
             # The commit is this run's; its inputs are at most as new as its start.
-            told.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
-            by_point[point] = told[known]
+            joined.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
+            by_point[point] = joined[known]
 
 
 def _grouped(by_point: Mapping[Point, PartitionBuild]) -> dict[PartitionBuild, PartitionSet]:

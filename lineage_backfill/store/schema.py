@@ -192,8 +192,9 @@ locks = sa.Table(
     sa.Index("lb_locks_dataset", "namespace", "name"),
 )
 
-# One row for each set of run keys of an attempt, in any backfill. The newest row with a key counts.
-# `keys_id` is a hash of the set, whose keys are between `first` and `last`.
+# For each set of run keys, in any backfill, the last attempt that succeeded, and a later attempt
+# that has not. The newest row with a key counts. `keys_id` is a hash of the set, whose keys are
+# between `first` and `last`.
 traces = sa.Table(
     "lb_traces",
     metadata,
@@ -209,5 +210,6 @@ traces = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("since", Instant, nullable=False),
     sa.Column("contents", sa.JSON(none_as_null=True)),
-    sa.UniqueConstraint("job_namespace", "job_name", "keys_id", name="lb_traces_keys"),
+    sa.Column("ended_at", Instant),  # if it succeeded
+    sa.Index("lb_traces_job_keys", "job_namespace", "job_name", "keys_id"),
 )

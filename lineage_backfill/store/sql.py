@@ -246,6 +246,7 @@ class SqlRunStore(RunStore):
                 contents=row.contents,
                 backfill_id=row.backfill_id,
                 since=row.since,
+                ended_at=row.ended_at,
                 number=row.id,
             )
             for row in self._rows(query)

@@ -82,9 +82,10 @@ def _write_traces(
         if move.trace is not None
     ]
     if state is RunState.SUBMITTED:
-        _FORGET.execute(connection, traced)
+        _FORGET_OPEN.execute(connection, traced)
         _BEGIN.execute(connection, traced)
     else:
+        _FORGET_ENDED.execute(connection, traced)
         _COMPLETE.execute(connection, traced)
 
 
@@ -162,11 +163,16 @@ _KEYS = ("job_namespace", "job_name", "keys_id")
 _OPEN = _insert(attempts, *_ATTEMPT, "token", "machine", state="tried", submitted_at="now")
 _LOG = _insert(events, "backfill_id", "run_id", "detail", at="now", kind="state")
 _BEGIN = _insert(traces, *_ATTEMPT, *_KEYS, "keys", "first", "last", since="now")
-_FORGET = _Statement(sa.delete(traces).where(_same(traces, *_KEYS)))
+_FORGET_OPEN = _Statement(
+    sa.delete(traces).where(_same(traces, *_KEYS), traces.c.ended_at.is_(None))
+)
+_FORGET_ENDED = _Statement(
+    sa.delete(traces).where(_same(traces, *_KEYS), traces.c.ended_at.is_not(None))
+)
 _COMPLETE = _Statement(
     sa.update(traces)
     .where(_same(traces, *_KEYS, *_ATTEMPT))
-    .values(contents=_bind(traces.c.contents))
+    .values(contents=_bind(traces.c.contents), ended_at=_bind(traces.c.ended_at, "now"))
 )
 _TRIED = _Statement(
     sa.update(attempts)

@@ -44,7 +44,7 @@ from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.table_logs import DeltaTableLogs
-from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.record import TableRecord
 from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 

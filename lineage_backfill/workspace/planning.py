@@ -50,13 +50,8 @@ from lineage_backfill.ports import RunStore, TableHistory, TableLogs
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.sources import table_logs
-from lineage_backfill.staleness.staleness import (
-    Staleness,
-    TableRecord,
-    find_missing,
-    find_stale,
-    oldest,
-)
+from lineage_backfill.staleness.record import TableRecord
+from lineage_backfill.staleness.staleness import Staleness, find_missing, find_stale, oldest
 from lineage_backfill.staleness.table_keys import delta_table_of, keys_of
 from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
 from lineage_backfill.workspace.lineage import left_out
@@ -284,7 +279,7 @@ class Planning:
             keys &= observations.failed_keys(calendar, asked.job, store)
         else:
             tables = self._records_of_jobs(resolver, [asked.job]).known
-            runs = observations.of_runs(resolver, self.workspace.snapshot.history, store)
+            runs = self._recorded(resolver, store)
             keys = find_missing(resolver, tables=tables, runs=runs, job=asked.job, keys=keys)
         return ChangedJob(job=asked.job, keys=render(calendar, keys), exact=True)
 
@@ -322,9 +317,20 @@ class Planning:
         same = {ref for ref in known if not (found := resolver.calendar(ref)) or not found.is_open}
         self._records_known.update({ref: known[ref] for ref in same})
         with workspace.open_store() as store:
-            runs = observations.of_runs(resolver, snapshot.history, store)
-        stale = find_stale(resolver, tables=known, runs=runs, jobs=jobs, since=since)
+            runs = self._recorded(resolver, store)
+            stale = find_stale(resolver, tables=known, runs=runs, jobs=jobs, since=since)
         return stale, silent | unread
+
+    def _recorded(self, resolver: Resolver, store: RunStore) -> observations.RecordedRuns:
+        """Return the runs of jobs by lineage and run store, with those that are still to come."""
+        ours = {one.id for one in store.backfills(deleted=True)} | store.pruned().keys()
+        return observations.RecordedRuns(
+            resolver,
+            self.workspace.snapshot.history,
+            store.traces,
+            ours.__contains__,
+            active=observations.active_runs(resolver, store),
+        )
 
     def read_logs(self, jobs: Collection[JobRef] | None = None) -> TableRecords:
         """Return the histories of all tables that these jobs use; None means all jobs.

@@ -446,8 +446,8 @@ class Runner:
         if self._project.live_runs == "ignore":
             return None
         return LiveRuns(
-            context.outside(self._workspace.snapshot),
-            look=lambda: context.outside(self._workspace.lineage.read()),
+            context.recorded(self._workspace.snapshot),
+            look=lambda: context.recorded(self._workspace.lineage.read()),
             engines=self._workspace.live_keys(engines),
             calendar_of=lambda job: context.resolver.job(job).calendar,
             now=StoreClock(store).now,

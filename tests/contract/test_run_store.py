@@ -509,17 +509,29 @@ def test_a_trace_is_unknown_until_its_attempt_has_succeeded(store: RunStore) -> 
     store.record(lease, [traced(done, day, contents={"reads": ["ü"]})], now=LATER)
     (trace,) = store.traces(JobRef("n", "daily"), (day,))
     assert trace.contents == {"reads": ["ü"]}
-    assert (trace.backfill_id, trace.since) == ("b-1", NOW)
+    assert (trace.backfill_id, trace.since, trace.ended_at) == ("b-1", NOW, LATER)
     assert seen(store, day, job="another") == []
 
     store.delete("b-1", now=LATER + TTL)
     assert seen(store, day) == [((day,), {"reads": ["ü"]})]
     other = create(store, "b-2")
     store.record(other, [traced(replace(submitted(), token="t"), day)], now=LATER)
-    assert seen(store, day) == [((day,), None)]  # in doubt from the moment of the intent
+    # In doubt from the moment of the intent.
+    assert seen(store, day) == [((day,), None), ((day,), {"reads": ["ü"]})]
     failed = ended(RunState.FAILED)
     store.record(other, [traced(failed, day, contents={"reads": []})], now=LATER)
-    assert seen(store, day) == [((day,), None)]
+    assert seen(store, day) == [((day,), None), ((day,), {"reads": ["ü"]})]
+    again = [
+        traced(Move(run_id="r0", state=RunState.PENDING), day),
+        traced(submitted(attempt=2), day),
+        traced(ended(RunState.SUCCEEDED, attempt=2), day),
+    ]
+    store.record(other, again[:1], now=LATER)
+    store.record(other, again[1:2], now=LATER)
+    assert len(seen(store, day)) == 2
+    store.record(other, again[2:], now=LATER)
+    (trace,) = store.traces(JobRef("n", "daily"), (day,))
+    assert (trace.contents, trace.ended_at, trace.backfill_id) == (None, LATER, "b-2")
 
 
 def test_traces_of_other_sets_of_keys_stay_and_the_newest_comes_first(store: RunStore) -> None:

@@ -21,7 +21,7 @@ from lineage_backfill.ports import (
     RunRecord,
 )
 from lineage_backfill.runs import reports as accounts
-from lineage_backfill.staleness.staleness import TableRecord
+from lineage_backfill.staleness.record import TableRecord
 from tests.unit.cli import plans
 
 BEGUN = datetime(2024, 6, 15, 12, 0, 0, 123456, tzinfo=UTC)

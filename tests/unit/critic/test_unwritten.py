@@ -10,7 +10,8 @@ from lineage_backfill.critic.unwritten import inputs_of, missing_reads, waiting_
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.staleness.staleness import Change, TableRecord, find_stale
+from lineage_backfill.staleness.record import Change, TableRecord
+from lineage_backfill.staleness.staleness import find_stale
 from tests.unit.planning.world import NOW, dataset, declarations, job, lineage, plan, request
 
 TOML = """
@@ -97,9 +98,9 @@ def test_what_is_stale_names_what_its_inputs_lack() -> None:
         dataset("hours"): record(resolver, "hours", "2024-03-01T00..2024-03-03T20"),
         dataset("days"): record(resolver, "days", "2024-03-01..2024-03-02"),
     }
-    total, copy = find_stale(resolver, tables=records, runs={}, jobs={job("total"), job("copy")})[
-        ::-1
-    ]
+    total, copy = find_stale(
+        resolver, tables=records, runs=lambda _job: (), jobs={job("total"), job("copy")}
+    )[::-1]
     (lost,) = total.missing_inputs
     calendar = resolver.calendar(dataset("hours"))
     assert calendar is not None
@@ -205,6 +206,6 @@ def test_all_of_an_input_needs_its_existing_keys(
     )
     assert bool(waiting_keys(made, resolver, tables)) is fails
     tables[dataset("names")] = TableRecord(changes=table.changes[:0])
-    (stale,) = find_stale(resolver, tables=tables, runs={}, jobs={job("total")})
+    (stale,) = find_stale(resolver, tables=tables, runs=lambda _job: (), jobs={job("total")})
     assert stale.stale
     assert [one.keys for one in stale.missing_inputs] == ([parse(calendar, lost)] if lost else [])

@@ -23,9 +23,11 @@ from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Submission, Trace
 from lineage_backfill.runs.cutoff import Cutoff
+from lineage_backfill.runs.drive.clock import SystemClock
 from lineage_backfill.runs.drive.executor import Executor
-from lineage_backfill.runs.external import OutsideRuns
-from lineage_backfill.staleness.staleness import Change, TableRecord
+from lineage_backfill.runs.observations import RecordedRuns
+from lineage_backfill.staleness.record import Change, TableRecord
+from lineage_backfill.staleness.staleness import find_stale
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import failed
 from tests.tables import Cell, TableEngine, Tables
@@ -176,12 +178,10 @@ class World:
 
     def executor(self) -> Executor:
         def cutoff(made: Sequence[Plan], record: BackfillRecord) -> Cutoff:
-            outside = OutsideRuns(self.history, self.resolver, lambda name: name == record.id)
             return Cutoff(
                 made,
                 self.resolver,
-                self.store.traces,
-                outside,
+                self.recorded(record.id),
                 logs=self.logs,
                 backfill_id=record.id,
                 parameters=record.parameters,
@@ -195,6 +195,10 @@ class World:
             state_dir=self.folder,
             cutoff=cutoff,
         )
+
+    def recorded(self, *ours: str) -> RecordedRuns:
+        """Return the runs by store and lineage, for which these backfills are ours."""
+        return RecordedRuns(self.resolver, self.history, self.store.traces, ours.__contains__)
 
     def logs(self, _datasets: Iterable[DatasetRef]) -> Mapping[DatasetRef, TableRecord]:
         self.logs_read += 1
@@ -490,6 +494,24 @@ def test_what_the_log_says_that_others_have_changed_since_is_read_or_made_anew(
     assert world.logs_read == 1
 
 
+def test_a_change_beside_the_plan_makes_the_keys_run_that_stale_lists(world: World) -> None:
+    """The store has never seen that day written; its log shows a commit of others."""
+    world.backfill(world.plan(SLICES[5]))
+    keys = parse(world.calendar("days"), ("2024-03-28",))
+    change = Change(keys=keys, at=SystemClock().now(), version=9)
+    world.records = {dataset("days"): TableRecord(changes=(change,))}
+    backfill_id = world.backfill(world.plan(SLICES[5]))
+    assert world.ran("daily") == []
+    assert world.ran("rolling") == ["2024-03-29", "2024-03-30"]
+    (stale,) = find_stale(
+        world.resolver,
+        tables=world.records,
+        runs=world.recorded(backfill_id),
+        jobs=[JobRef("w", "daily")],
+    )
+    assert not stale.older
+
+
 @pytest.mark.parametrize("pruned", [False, True])
 def test_an_input_whose_changed_columns_are_not_read_makes_no_key_run(
     world: World, pruned: bool
@@ -539,8 +561,12 @@ def test_of_two_runs_that_merged_into_a_partition_one_wrote_last(
         return Cutoff(
             [made],
             world.resolver,
-            lambda job, _keys: [trace for trace in recorded if trace.job == job],
-            OutsideRuns((), world.resolver, lambda _name: True),
+            RecordedRuns(
+                world.resolver,
+                (),
+                lambda job, _keys: [trace for trace in recorded if trace.job == job],
+                lambda _name: True,
+            ),
             logs=lambda _datasets: {},
             backfill_id=backfill_id,
         )
@@ -552,14 +578,19 @@ def test_of_two_runs_that_merged_into_a_partition_one_wrote_last(
     for number, (run, backfill_id) in enumerate(zip(merged, backfills, strict=True)):
         result = {"inputs": [], "outputs": part("gathered", number, versions[number])}
         trace = judge(backfill_id).closed(run, result)
-        recorded.append(replace(trace, number=number, since=NOW))
+        recorded.append(ended(trace, number=number + 1, backfill_id=backfill_id))
     for number in range(2):
         result = {"inputs": part("gathered", number), "outputs": part("ends", number)}
-        reader = replace(judge("b").closed(last, result), number=9, since=NOW)
+        reader = ended(judge("b").closed(last, result), number=9, backfill_id="b")
         recorded.append(reader)
         needed, _ = judge("c").judge(last)
         assert (needed is None) is (number == holds), sentence
         recorded.remove(reader)
+
+
+def ended(trace: Trace, **known: Any) -> Trace:
+    """Return a trace as a store returns it."""
+    return replace(trace, since=NOW, ended_at=NOW, **known)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -590,6 +621,63 @@ def test_tables_are_right_and_no_key_runs_without_need(
             if world.store.backfill(backfill_id).state is BackfillState.SUCCEEDED:
                 world.assert_right(made)
                 behind = set()
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 15), st.integers(0, 9), min_size=1, max_size=3),
+            st.integers(0, 9),
+            st.sampled_from(["", "logs", "outside"]),
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_what_is_cut_off_is_never_stale(steps: list[tuple[dict[int, int], int, str]]) -> None:
+    """Cutoff and `stale` judge by one record: no key is cut off that `stale` would list."""
+    with TemporaryDirectory() as folder, closing(SqlRunStore(IN_MEMORY)) as store:
+        world = World(Path(folder), store)
+        backfills: list[str] = []
+        for number, (changes, stop_after, beside) in enumerate(steps):
+            world.change(**{f"s{slice_}": value for slice_, value in changes.items()})
+            made = world.plan(*sorted(SLICES[slice_] for slice_ in changes))
+            backfills.append(world.backfill(made, stop_after=stop_after or None))
+            if beside == "logs":  # others commit to a table that is read and written
+                at = SystemClock().now()
+                day = f"2024-03-{28 + number % 2}"
+                keys = parse(world.calendar("days"), (day,))
+                change = Change(keys=keys, at=at, version=number + 1)
+                world.records = {dataset("days"): TableRecord(changes=(change,))}
+            elif beside == "outside":
+                at = SystemClock().now()
+                record = ObservedRun(
+                    job=JobRef("w", "daily"),
+                    run_id=str(number),
+                    state="COMPLETE",
+                    started_at=at,
+                    ended_at=at,
+                    partition_key="2024-03-30",
+                )
+                world.history = (*world.history, record)
+            found = find_stale(
+                world.resolver,
+                tables=world.records,
+                runs=world.recorded(*backfills),
+                jobs=world.resolver.edges.jobs,
+            )
+            stale = {one.job: one.stale for one in found}
+            for asked in (SLICES, SLICES[4:6]):
+                plan_ = world.plan(*asked)
+                judge = Cutoff([plan_], world.resolver, world.recorded(*backfills), logs=world.logs)
+                for run in plan_.runs or ():
+                    calendar = world.resolver.job(run.job).calendar
+                    assert calendar is not None
+                    _, cut_off = judge.judge(run)
+                    if cut_off:
+                        both = parse(calendar, cut_off) & stale[run.job]
+                        assert not both, (run.job.name, cut_off)
 
 
 class Rule:

@@ -20,8 +20,8 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
 )
-from lineage_backfill.runs.external import OutsideRuns
 from lineage_backfill.runs.live import SILENT, LiveRuns
+from lineage_backfill.runs.observations import RecordedRuns
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
 from tests.fakes import FakeEngine, planned_run
@@ -50,8 +50,8 @@ def run(
     )
 
 
-def outside(*runs: ObservedRun) -> OutsideRuns:
-    return OutsideRuns(runs, CATALOG, lambda backfill: backfill == "ours")
+def outside(*runs: ObservedRun) -> RecordedRuns:
+    return RecordedRuns(CATALOG, runs, lambda *_: (), lambda backfill: backfill == "ours")
 
 
 CATALOG = Resolver(
@@ -70,9 +70,9 @@ CASES = [
 
 
 def live(
-    first: OutsideRuns,
+    first: RecordedRuns,
     *,
-    then: OutsideRuns | None = None,
+    then: RecordedRuns | None = None,
     engines: Mapping[str, Callable[[JobRef], KeySet | None]] | None = None,
     refuses: bool = False,
 ) -> LiveRuns:

@@ -14,7 +14,7 @@ from lineage_backfill.partitions.text import parse, static_axis
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.ports import AttemptRecord, AttemptState
 from lineage_backfill.runs.reports import _missing_inputs, _Output
-from lineage_backfill.staleness.staleness import Change, TableRecord
+from lineage_backfill.staleness.record import Change, TableRecord
 from tests.unit.planning.world import NOW, declarations, lineage, plan, request, runs_of
 
 START = datetime(2024, 3, 1, 6, tzinfo=UTC)

@@ -15,15 +15,8 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.request import ChangedJob, Request
-from lineage_backfill.staleness.staleness import (
-    Change,
-    PartitionBuild,
-    Run,
-    Staleness,
-    TableRecord,
-    find_stale,
-    oldest,
-)
+from lineage_backfill.staleness.record import Change, PartitionBuild, Run, TableRecord
+from lineage_backfill.staleness.staleness import Staleness, find_stale, oldest
 from tests.unit.planning.world import (
     dataset,
     declarations,
@@ -87,7 +80,7 @@ class World:
         found = find_stale(
             self.resolver,
             tables=self.tables,
-            runs=self.runs,
+            runs=lambda job: self.runs.get(job, ()),
             jobs=self.resolver.edges.jobs,
             since=since,
         )

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,8 +27,8 @@ from lineage_backfill.errors import (
     StoreUnreachableError,
     UnknownNameError,
 )
-from lineage_backfill.model import JobRef
-from lineage_backfill.ports import Lease, RunStore
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.ports import AttemptState, Lease, Move, RunStore, Trace
 from lineage_backfill.store import schema, sql, upgrade
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
@@ -84,6 +85,51 @@ def test_the_known_revisions_are_those_that_there_are() -> None:
     script = ScriptDirectory.from_config(config)
     revisions = [one.revision for one in script.walk_revisions()]
     assert tuple(reversed(revisions)) == schema.REVISIONS
+
+
+def test_a_store_of_the_first_revision_is_upgraded_with_what_it_holds(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with closing(SqlRunStore(url)) as store:
+        runs = [planned_run("good"), planned_run("bad")]
+        store.create(backfill_record("b"), {"kind": "plan"}, runs)
+        lease = store.acquire("b", "me", now=NOW, ttl=timedelta(hours=1))
+        for run, end in zip(runs, (RunState.SUCCEEDED, RunState.FAILED), strict=True):
+            trace = Trace(job=run.job, keys=run.partitions)
+            move = Move(run_id=run.id, state=RunState.SUBMITTED, attempt=1, token=run.id)
+            store.record(lease, [replace(move, trace=trace)], now=NOW)
+            state = AttemptState(end.value)
+            store.record(
+                lease,
+                [replace(move, state=end, attempt_state=state, trace=trace)],
+                now=NOW + timedelta(minutes=5),
+            )
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as old, old:
+        old.executescript(
+            f"""
+            DROP TABLE lb_cursors;
+            CREATE TABLE lb_outbox (id VARCHAR(50) PRIMARY KEY);
+            DROP INDEX lb_traces_job_keys;
+            ALTER TABLE lb_traces DROP COLUMN ended_at;
+            ALTER TABLE lb_traces RENAME TO told;
+            CREATE TABLE lb_traces (
+                id INTEGER NOT NULL PRIMARY KEY, job_namespace TEXT NOT NULL,
+                job_name TEXT NOT NULL, keys_id VARCHAR(50) NOT NULL, keys JSON NOT NULL,
+                first TEXT NOT NULL, last TEXT NOT NULL, backfill_id VARCHAR(50) NOT NULL,
+                run_id VARCHAR(100) NOT NULL, attempt INTEGER NOT NULL, since DATETIME NOT NULL,
+                contents JSON,
+                CONSTRAINT lb_traces_keys UNIQUE (job_namespace, job_name, keys_id)
+            );
+            INSERT INTO lb_traces SELECT * FROM told;
+            DROP TABLE told;
+            UPDATE {schema.VERSION_TABLE} SET version_num = '0001_store';
+            """
+        )
+    with closing(SqlRunStore(url)) as store:
+        assert [run.state for run in store.runs("b")] == [RunState.SUCCEEDED, RunState.FAILED]
+        for run, ended_at in zip(runs, (NOW + timedelta(minutes=5), None), strict=True):
+            (trace,) = store.traces(run.job, run.partitions)
+            assert trace.ended_at == ended_at
+        assert store.hook_cursors("h", now=NOW) == ()
 
 
 def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
