@@ -171,19 +171,6 @@ class DeclarationError(UsageError):
     code = "LB-120"
 
 
-class UndeclaredPartitionsError(DeclarationError):
-    """Undeclared datasets whose names look like partitions of one dataset.
-
-    Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage has
-    only the names of its last run: readers of older ones would be missing from the plan. Add the
-    lines that the message proposes to the project file: its `pattern` makes them one dataset.
-    If they are datasets of their own, declare each by its exact name, or all with a glob and
-    `grain = "none"`.
-    """
-
-    code = "LB-122"
-
-
 class ConfigError(UsageError):
     """A project file that cannot be read or has unknown settings.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
-from lineage_backfill.lineage.identity.folding import Folding, refuse_families
+from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.identity.places import Places
 from lineage_backfill.lineage.names import resolve, unknown
 from lineage_backfill.model import DatasetRef, JobRef, listed
@@ -45,8 +45,7 @@ class NameLookup:
     def dataset(self, text: str) -> DatasetRef:
         """Return the dataset, also if one of its partitions is named.
 
-        Raises UnknownNameError, AmbiguousNameError, or UndeclaredPartitionsError for a name that
-        only undeclared partitions would have together.
+        Raises UnknownNameError or AmbiguousNameError.
         """
         return self._find(text)[0]
 
@@ -83,8 +82,6 @@ class NameLookup:
             located = self._places.located(text, named)
             if located is not None:
                 return located, None
-            families = self._folding.families(self._snapshot)
-            refuse_families(families, (one.dataset for one in families if one.is_called(text)))
             if text.endswith(_FILES):
                 raise UnknownNameError(
                     f"{text!r} is neither a file nor a dataset",

@@ -1,6 +1,7 @@
 """Drafts a project file from the lineage, with questions for what it does not tell.
 
-A question is a commented line that begins with `#?`; without the mark it is the answer.
+An unknown grain is written as "?", with the reason. Another question is a commented line that
+begins with `#?`; without the mark it is the answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from glob import escape
 
-from lineage_backfill.critic.sql_windows import sql_spans
 from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.inference.infer import Inference, skipping
@@ -25,6 +25,7 @@ from lineage_backfill.project.declarations import (
     Declarations,
     calendar_in_words,
 )
+from lineage_backfill.project.reader import UNANSWERED
 
 #: Characters that end a line, move the cursor or hide text.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -34,6 +35,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 #: (https://openlineage.io/docs/spec/naming).
 _STORAGE = re.compile(r"(abfss?|dbfs|gs|hdfs|s3a?|wasbs?)://")
 _SHOWN = 6
+_UNKNOWN = f'grain = "{UNANSWERED}"'
 _SHOWN_FIELDS = 12
 
 
@@ -75,7 +77,8 @@ class _Drafting:
     """One draft: the lineage, its resolver, and the way names are written."""
 
     def __init__(self, snapshot: LineageSnapshot, now: datetime) -> None:
-        found = {one.dataset: one for one in reversed(find_families(snapshot))}
+        unsent = (ref for ref, node in snapshot.datasets.items() if node.partitioning is None)
+        found = {one.dataset: one for one in reversed(find_families(unsent))}
         self._families = sorted(found.values(), key=lambda one: one.dataset)
         snapshot = _whole(snapshot, self._families)
         self._snapshot = snapshot
@@ -104,7 +107,7 @@ class _Drafting:
             jobs=len(self._snapshot.jobs),
             datasets=len(self._datasets) + len(self._families),
             known=len(facet) + len(inferred),
-            questions=sum(line.startswith("#? [[") for line in text.splitlines()),
+            questions=sum(line.startswith(("#? [[", _UNKNOWN)) for line in text.splitlines()),
         )
 
     # --- what there is ---------------------------------------------------------------------------
@@ -173,8 +176,9 @@ class _Drafting:
             "# The project file of lineage-backfill, drafted by `lineage-backfill init`.",
             f"# From {self._snapshot.source}{as_of}: {counts} that they read or write.",
             "#",
-            "# Lines that begin with `#?` are questions that the lineage does not answer. To",
-            "# answer one, remove the `#?` and replace the example with your value.",
+            '# A grain "?" is not known from the lineage: write hour, day, week, month, quarter,',
+            "# year, or none (not partitioned); or use cron, every, keys or dimensions instead.",
+            "# To answer a line that begins with `#?`, remove the mark and write your value.",
             "# A job that needs an unanswered question is blocked: nothing is guessed.",
             "# Then run: lineage-backfill config check",
         )
@@ -197,7 +201,6 @@ class _Drafting:
         return _lines(
             f"# {number} names look like partitions of one dataset, as"
             f" {self._name(family.members[-1])}. Are they?",
-            "# Plans that reach them are refused until they are declared, as here or each by name.",
             *(f"#? {_visible(line)}" for line in family.lines),
         )
 
@@ -235,65 +238,35 @@ class _Drafting:
         return next((job, one) for job, one in found if one is not None)
 
     def _asked(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
-        if not refs:
-            return
-        oldest = self._oldest(self._snapshot.jobs)
-        start = f"{oldest:%Y-%m-%d}" if oldest else "2024-01-01"  # only an example
-        calendar = ['#? grain = "day"', f"#? start = {quoted(start)}"]
-        yield _lines(
-            f"# Which partitions have the {len(refs)} datasets below?",
-            "#   grain     hour, day, week, month, quarter, year, or none (not partitioned);",
-            "#             or use cron, every, keys or dimensions instead",
-            "#   start     its first key, such as 2024-03-11T00, 2024-03-11 or 2024-W11 (a month,",
-            "#             quarter or year by its first day)",
-            "#   column    the column with the key  (only `run` needs column",
-            "#   location  where the table is stored  and location)",
-            "# If most are alike, answer for all at once; an entry with an exact name wins.",
-            "#? [[dataset]]",
-            '#? name = "*"',
-            *calendar,
-        )
-        for ref in refs:
+        if refs:
+            oldest = self._oldest(self._snapshot.jobs)
+            start = f"{oldest:%Y-%m-%d}" if oldest else "2024-01-01"  # only an example
             yield _lines(
-                *self._clues(ref),
-                *(f"#? {line}" for line in self._table("dataset", ref)),
-                *calendar,
-                *self._stored(ref),
+                f"# If most of the {len(refs)} datasets below are alike, answer for all at once:",
+                "#? [[dataset]]",
+                '#? name = "*"',
+                '#? grain = "day"',
+                f"#? start = {quoted(start)}  # its first key",
             )
+        for ref in refs:
+            grain = f"{_UNKNOWN}  # {self._why(ref)}"
+            yield _lines(*self._table("dataset", ref), grain, *self._stored(ref))
 
-    def _clues(self, ref: DatasetRef) -> Iterator[str]:
-        """Yield comments with what is known of a dataset of unknown partitioning."""
-        writers, readers = self._writers(ref), self._snapshot.readers.get(ref, ())
-        parts = [
-            f"{word} {self._named(jobs)}"
-            for word, jobs in (("written by", writers), ("read by", readers))
-            if jobs
-        ]
-        yield f"# {self._name(ref)}: {', '.join(parts)}."
-        inferred = {
-            inference.calendar.grain
-            for job in writers
-            if (inference := self._resolver.inference(job)) is not None
-        }
-        if len(inferred) > 1:
-            yield f"# Its writers disagree: {' and '.join(sorted(map(str, inferred)))}."
-        sent = self._snapshot.datasets[ref].partitioning
-        if sent is not None:
-            yield "# The partitioning sent with the lineage cannot be read."
+    def _why(self, ref: DatasetRef) -> str:
+        """Return why the grain of a dataset is not known."""
+        writers = self._writers(ref)
+        found = {one.calendar.grain for job in writers if (one := self._resolver.inference(job))}
         history = self._history(writers)
-        for job, text in skipping(history).items():
-            yield f"# Not inferred: {text} (job {self._name(job)})."
-        keys = list(dict.fromkeys(one.partition_key for one in history if one.partition_key))
-        if keys:
-            yield f"# Keys of its runs: {', '.join(quoted(key) for key in keys[:_SHOWN])}."
-        spans = {
-            (one.nominal_start, one.nominal_end)
-            for one in history
-            if one.nominal_start and one.nominal_end and one.nominal_start < one.nominal_end
-        }
-        if spans:
-            first, last = max(spans)
-            yield f"# The nominal time of its newest run: {first:%FT%RZ} to {last:%FT%RZ}."
+        if self._snapshot.datasets[ref].partitioning is not None:
+            return "the partitioning sent with the lineage cannot be read"
+        if len(found) > 1:
+            return f"its writers disagree: {' and '.join(sorted(map(str, found)))}"
+        if skips := skipping(history):
+            return _visible(next(iter(skips.values())))
+        if not writers:
+            return f"no job writes it; read by {self._named(self._snapshot.readers.get(ref, ()))}"
+        runs = f"{len(history):,} recorded run{'' if len(history) == 1 else 's'}"
+        return f"written by {self._named(writers)}; {runs} show no one grain"
 
     def _stored(self, ref: DatasetRef) -> Iterator[str]:
         """Yield the questions that only `run` needs."""
@@ -313,8 +286,8 @@ class _Drafting:
             "# An entry with an exact name replaces that of `*`: repeat the settings it needs.",
         )
         for ref in self._snapshot.jobs:
-            asked = [*self._own_output(ref), *self._problem(ref)]
-            yield from asked or self._spans(ref)
+            yield from self._own_output(ref)
+            yield from self._problem(ref)
         yield from self._parents()
 
     def _own_output(self, ref: JobRef) -> Iterator[str]:
@@ -352,25 +325,6 @@ class _Drafting:
             '#? grain = "day"  # the keys of its runs',
         )
 
-    def _spans(self, ref: JobRef) -> Iterator[str]:
-        """Yield a question for a job whose SQL names a time span; spans are never assumed."""
-        spans = sql_spans(self._snapshot.jobs[ref].query or "")
-        inputs = [edge.dataset for edge in self._resolver.job(ref).inputs]
-        if not spans or not inputs:
-            return
-        texts = ", ".join(quoted(one.text) for one in spans[:_SHOWN])
-        others = f"  # or {self._named(inputs[1:])}" if inputs[1:] else ""
-        table = self._read(inputs[0])
-        yield _lines(
-            f"# The SQL of {self._name(ref)} has {texts}. Does it read earlier keys?",
-            *(f"#? {line}" for line in self._table("job", ref)),
-            f"#? {table[0]}",
-            f"#? {table[1]}{others}",
-            *(f"#? {line}" for line in table[2:]),
-            '#? mapping = "window"',
-            f"#? before = {spans[0].length}  # keys of its input, by its grain",
-        )
-
     def _parents(self) -> Iterator[str]:
         children: dict[JobRef, list[JobRef]] = {}
         for node in self._snapshot.jobs.values():
@@ -394,12 +348,7 @@ def _whole(snapshot: LineageSnapshot, families: Sequence[Family]) -> LineageSnap
         )
         for one in families
     ]
-    others = [
-        DatasetDeclaration(name=ref.name, namespace=ref.namespace)
-        for one in families
-        for ref in one.others
-    ]
-    return Folding(Declarations(datasets=(*tables, *others))).fold(snapshot)
+    return Folding(Declarations(datasets=tuple(tables))).fold(snapshot)
 
 
 def _lines(*lines: str) -> str:

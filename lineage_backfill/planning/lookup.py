@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.inference import infer
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -16,7 +17,7 @@ from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.runtime import RuntimeKeys
 from lineage_backfill.plans.request import Request
 from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
-from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.matching import DeclaredNames, is_glob
 from lineage_backfill.project.resolve.resolver import DeclarationResolver, JobFacts
 from lineage_backfill.project.unmatched import Unmatched, unmatched
 
@@ -92,6 +93,22 @@ class Resolver(DeclarationResolver):
             set(snapshot.jobs).union(parents, *(node.parts for node in jobs)),
             only_near=snapshot.source == "project",
         )
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Names that look like partitions, where nothing declares their calendar."""
+        jobs = self.snapshot.jobs.values()
+        former = (ref for node in jobs for ref in (*node.former_reads, *node.former_writes))
+        found = find_families({*self.snapshot.datasets, *former})
+        return find_families(
+            ref for family in found for ref in family.members if not self._is_stated(ref)
+        )
+
+    def _is_stated(self, ref: DatasetRef) -> bool:
+        table, node = self.dataset_declaration(ref), self.snapshot.datasets.get(ref)
+        if table is not None and (table.calendar or table.dimensions or not is_glob(table.name)):
+            return True
+        return node is not None and node.partitioning is not None
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""

@@ -327,6 +327,12 @@ class Planning:
             for one in unmatched:
                 yield Decision(kind="unmatched", text=one.text, refused=one.bears_on(used))
 
+        if families := self.resolver.families:
+            number, example = sum(len(one.members) for one in families), families[0].members[0]
+            text = f"{number:,} dataset names look like partitions ({example.name}, …)"
+            text += ": declare a pattern; `init` proposes one"
+            yield Decision(kind="dated-names", text=text)
+
     def _changed(self) -> tuple[DatasetPartitions, ...]:
         found, render = [], self.propagation.memo.render
         for data, keys in self._roots.items():

@@ -66,7 +66,14 @@ def datasets(
     tables: Iterable[Table], base: Path, known: Known | None = None
 ) -> tuple[DatasetDeclaration, ...]:
     """Read the `[[dataset]]` tables; relative locations are relative to `base`."""
-    return _unique(tables, partial(read_dataset, base=base), {} if known is None else known)
+    stated = [table for table in tables if not _is_unanswered(table)]
+    return _unique(stated, partial(read_dataset, base=base), {} if known is None else known)
+
+
+def _is_unanswered(table: Table) -> bool:
+    """Whether a table is only the question of a draft: another one may answer it."""
+    is_asked = table.values.get("grain") == UNANSWERED
+    return is_asked and table.values.keys() <= {"name", "namespace", "grain"}
 
 
 def jobs(

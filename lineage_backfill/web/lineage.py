@@ -42,7 +42,7 @@ def lineage() -> str:
         page=Page.of(found, number("page"), size=_NODES),
         names=Names([*snapshot.jobs, *snapshot.datasets]),
         calendar=lambda ref: _calendar(workspace, ref),
-        families=workspace.families,
+        families=workspace.resolver.families,
         is_drawn=not wanted and len(snapshot.jobs) + len(snapshot.datasets) <= DRAWN,
     )
 
@@ -109,7 +109,9 @@ def node_json(kind: str) -> Response:
 
 def _document(workspace: Workspace, ref: Ref | None = None) -> Response:
     edges = workspace.resolver.edges
-    return as_json(presentation.document(workspace.snapshot, edges, workspace.families, ref))
+    return as_json(
+        presentation.document(workspace.snapshot, edges, workspace.resolver.families, ref)
+    )
 
 
 def _around(workspace: Workspace, ref: Ref) -> view.View:

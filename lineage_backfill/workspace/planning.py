@@ -27,8 +27,6 @@ from lineage_backfill.errors import (
     StalePlanError,
     UsageError,
 )
-from lineage_backfill.lineage.identity.families import Family
-from lineage_backfill.lineage.identity.folding import refuse_families, written
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
@@ -87,12 +85,9 @@ class Planning:
         lineage = self._project.lineage
         ignored = () if lineage.snapshot else lineage.ignore_runs
         request = replace(request, ignored_runs=ignored, target=self._project.target)
-        found = self._families(request)
         began = time.monotonic()
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
-        if found:
-            refuse_families(found, written(plan, workspace.snapshot))
         more = (*left_out(lineage), *advice(plan, workspace.snapshot))
         return replace(plan, warnings=(*plan.warnings, *more)) if more else plan
 
@@ -140,7 +135,6 @@ class Planning:
         With `why_not` keys that are left stale come before planned ones.
         """
         self._refuse_other_target(request)
-        self._families(request)
         return explain(self._planner().session(request), job, keys, why_not=why_not)
 
     def _refuse_other_target(self, request: Request) -> None:
@@ -152,11 +146,6 @@ class Planning:
         return Planner(
             workspace.snapshot, self._declarations, now=workspace.now, functions=workspace.functions
         )
-
-    def _families(self, request: Request) -> tuple[Family, ...]:
-        """Return families of apparently undeclared partitions; refuse a request that names one."""
-        refuse_families(self.workspace.families, (one.dataset for one in request.changed))
-        return self.workspace.families
 
     def estimate(self, plan: Plan, *, max_parallel: int | None = None) -> Estimate | None:
         """Return how long a plan will take, from past runs of its jobs.

@@ -14,8 +14,6 @@ from typing import Any
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.command.active import LiveCommand
 from lineage_backfill.errors import BackfillError, ConfigError
-from lineage_backfill.lineage.identity.families import Family
-from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.inference.timetables import slice_of
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -108,11 +106,6 @@ class Workspace:
     def graph(self) -> Graph:
         """The graph of jobs and datasets as plans see it, with declared edges."""
         return self.resolver.edges.graph
-
-    @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """Families of names in the lineage that look like undeclared partitions."""
-        return Folding(self.project.declarations).families(self.snapshot)
 
     def resolver_of(self, plan: Plan, *, now: datetime | None = None) -> Resolver:
         """Return the resolver and declarations of a plan, at its instant or at `now`."""

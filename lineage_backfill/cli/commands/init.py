@@ -61,7 +61,7 @@ def init(
     terminal.say(
         f"Partitioning known from the lineage: {drafted.known} of"
         f" {counted(drafted.datasets, 'dataset')}; {counted(drafted.questions, 'question')} left,"
-        " each marked `#?`."
+        " each marked `?`."
     )
     terminal.say("Answer the questions you need, then: lineage-backfill config check")
 

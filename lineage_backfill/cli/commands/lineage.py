@@ -57,11 +57,11 @@ def show(
     if name is not None:
         ref = NameLookup(workspace.resolver, namespace).dataset_or_job(name)
     if as_json:
-        documents.emit(presentation.document(snapshot, edges, workspace.families, ref))
+        documents.emit(presentation.document(snapshot, edges, workspace.resolver.families, ref))
     elif ref is not None:
         terminal.out().print(views.page(ref, edges))
     else:
-        _print(edges, workspace.families)
+        _print(edges, workspace.resolver.families)
 
 
 @lineage.command("pull")

@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lineage_backfill.errors import (
-    AmbiguousNameError,
-    DeclarationError,
-    UndeclaredPartitionsError,
-)
-from lineage_backfill.lineage.identity.families import Family, find_families
+from lineage_backfill.errors import AmbiguousNameError
 from lineage_backfill.lineage.identity.merge import merge_datasets
 from lineage_backfill.lineage.inference.windows import Slot, add_windows
-from lineage_backfill.lineage.snapshot import DatasetNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, listed
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.patterns import NamePattern
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plans.plan import Plan
-from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.project.matching import Matcher, is_glob
 from lineage_backfill.project.patterns import completed
-
-#: Most families that an error lists.
-_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,59 +99,6 @@ class Folding:
         folded = merge_datasets(snapshot, {ref: found[ref].dataset for ref in newest_last})
         slots = {ref: part.slot for ref, part in found.items() if part.slot is not None}
         return add_windows(folded, snapshot, slots)
-
-    def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
-        """Return undeclared names in a folded lineage that look like partitions."""
-
-        def is_matched(ref: DatasetRef) -> bool:
-            declared = self._declared.find(ref)
-            if declared is not None and (declared.calendar or declared.dimensions):
-                return True
-            node = snapshot.datasets.get(ref)
-            return node is not None and _sends_calendar(node)
-
-        def is_declared(ref: DatasetRef) -> bool:
-            # A glob can match any name; with grain "none" each name is a dataset itself.
-            declared = self._declared.find(ref)
-            calendar = declared.calendar if declared is not None else None
-            return self._is_exact(ref) or (calendar is not None and calendar.grain == "none")
-
-        return find_families(snapshot, is_declared, is_matched)
-
-
-def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> None:
-    """Raise UndeclaredPartitionsError if one of the datasets belongs to a family."""
-    named = set(named)
-    touched = [one for one in families if not named.isdisjoint((*one.members, one.dataset))]
-    if not touched:
-        return
-    counts = [f"{len(one.members):,} of {one.dataset}" for one in touched]
-    raise UndeclaredPartitionsError(
-        "names that look like partitions are not declared: "
-        + listed(counts, _SHOWN)
-        + f" (as {touched[0].members[-1]}); the lineage has only those of each job's last run",
-        hint="Add these lines to the project file, or declare each by its exact name if it is a"
-        " dataset of its own.",
-        lines=tuple(line for one in touched[:_SHOWN] for line in (*one.lines, ""))[:-1],
-    )
-
-
-def written(plan: Plan, snapshot: LineageSnapshot) -> set[DatasetRef]:
-    """Return every dataset that jobs of a plan write or have ever written."""
-    found: set[DatasetRef] = set()
-    for one in plan.jobs:
-        node = snapshot.jobs.get(one.job)
-        if node is not None and one.status != "skipped":
-            found.update(node.writes, node.former_writes)
-    return found
-
-
-def _sends_calendar(node: DatasetNode) -> bool:
-    """Whether the facet sent with the lineage declares the calendar of a dataset."""
-    try:
-        return bool(node.partitioning and facets.read_calendar(node.partitioning, str(node.ref)))
-    except DeclarationError:  # then it declares nothing: the resolver warns of it
-        return False
 
 
 def _time(declared: DatasetDeclaration) -> tuple[str, str | None]:

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from lineage_backfill.critic.draft import Draft, draft, quoted
-from lineage_backfill.lineage.identity.families import find_families
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.lookup import Resolver
@@ -22,6 +20,7 @@ from lineage_backfill.workspace.configuration import load_project
 from tests.unit.planning.world import dataset, job, lineage
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
+EDGES = "raw > clean > tidy"
 DATA = Path(__file__).parents[2] / "data" / "lineage"
 
 
@@ -56,7 +55,10 @@ def test_what_is_inferred_is_declared_with_its_evidence() -> None:
     assert tomllib.loads(made.text) == {
         "project": {"namespace": "w"},
         "lineage": {"events": ["events.ndjson"]},
-        "dataset": [{"name": "tidy", "grain": "hour", "zone": "UTC"}],
+        "dataset": [
+            {"name": "tidy", "grain": "hour", "zone": "UTC"},
+            {"name": "raw", "grain": "?"},
+        ],
     }
     assert (made.jobs, made.datasets, made.known) == (1, 2, 1)
     assert (
@@ -66,33 +68,34 @@ def test_what_is_inferred_is_declared_with_its_evidence() -> None:
     assert '#? start = "2024-03-01T00"' in made.text
 
 
-def test_what_is_unknown_is_asked_with_the_clues_there_are() -> None:
-    history = runs("clean", 2, timedelta(minutes=90), partition_key="eu")
+@pytest.mark.parametrize(
+    ("history", "why"),
+    [
+        ((), 'written by "clean"; 0 recorded runs show no one grain'),
+        (
+            runs("clean", 2, timedelta(minutes=90)),
+            'written by "clean"; 2 recorded runs show no one grain',
+        ),
+        (
+            runs("clean", 48, timedelta(hours=1))[::6],
+            "the nominal times of 8 runs are each one hour in UTC, but only at hours 00, 06,",
+        ),
+        (
+            runs("clean", 3, timedelta(hours=1)) + runs("other", 3, timedelta(days=1)),
+            "its writers disagree: day and hour",
+        ),
+    ],
+)
+def test_an_unknown_grain_is_asked_with_the_reason(
+    history: tuple[ObservedRun, ...], why: str
+) -> None:
     node = DatasetNode(ref=dataset("tidy"), fields=("id", "region"))
-    edges = lineage("raw > clean > tidy\n tidy > use > used").jobs.values()
-    made = drafted(LineageSnapshot.of(edges, [node], history=history))
-    assert '# "tidy": written by "clean", read by "use".\n# Keys of its runs: "eu".\n' in made.text
-    assert "newest run: 2024-03-01T01:30Z to 2024-03-01T03:00Z." in made.text
+    edges = lineage("raw > clean > tidy\nraw > other > tidy" if "disagree" in why else EDGES)
+    made = drafted(LineageSnapshot.of(edges.jobs.values(), [node], history=history))
+    assert f'name = "tidy"\ngrain = "?"  # {why}' in made.text
+    assert 'name = "raw"\ngrain = "?"  # no job writes it; read by "clean"' in made.text
     assert '#? column = "ds"  # one of id, region\n' in made.text
-    assert "dataset" not in tomllib.loads(made.text)
-    assert [one["name"] for one in answered(made)["dataset"]] == ["*", "raw", "tidy", "used"]
-
-
-def test_runs_that_skip_periods_are_a_clue() -> None:
-    every_six = runs("clean", 48, timedelta(hours=1))[::6]
-    made = drafted(lineage("raw > clean > tidy", history=every_six))
     assert made.known == 0
-    assert (
-        "# Not inferred: the nominal times of 8 runs are each one hour in UTC, but only at hours"
-        ' 00, 06, 12, 18 (job "clean").\n'
-    ) in made.text
-
-
-def test_writers_that_disagree_are_told() -> None:
-    history = runs("a", 3, timedelta(hours=1)) + runs("b", 3, timedelta(days=1))
-    made = drafted(lineage("x > a > y\n x > b > y", history=history))
-    assert made.known == 0
-    assert "# Its writers disagree: day and hour.\n" in made.text
 
 
 def test_what_is_sent_with_the_lineage_is_told_and_not_declared_again() -> None:
@@ -107,7 +110,7 @@ def test_what_is_sent_with_the_lineage_is_told_and_not_declared_again() -> None:
     assert (made.datasets, made.known) == (3, 2)
     assert '#   "x": day in Europe/Berlin from 2024-01-01\n' in made.text
     assert '#   "y": d (day in UTC), r (keys eu, us)\n' in made.text
-    assert "# The partitioning sent with the lineage cannot be read.\n" in made.text
+    assert 'grain = "?"  # the partitioning sent with the lineage cannot be read\n' in made.text
 
 
 def test_a_job_that_reads_its_own_output_is_asked_how() -> None:
@@ -153,47 +156,6 @@ def test_names_that_look_like_partitions_are_asked_as_one_dataset(tmp_path: Path
     tables = load_project(file=written, environ={}, user_file=tmp_path / "no").declarations.datasets
     (family,) = [one for one in tables if one.pattern]
     assert (family.name, family.calendar and family.calendar.grain) == ("o", "day")
-    assert "o" in [one.dataset.name for one in find_families(snapshot)]
-
-
-SQL = [
-    ("sum(x) over (order by d rows between 6 preceding and current row)", 6, "6 preceding"),
-    ("where d > now() - INTERVAL '7 days'", 7, "INTERVAL '7 days'"),
-    ("where d > now() - interval  '30' day", 30, "interval '30' day"),
-    ("where d >= date_sub(current_date, 14)", 14, "date_sub(current_date, 14)"),
-    ("where d >= date_add(ds, -3) or d > date_sub(ds, 2)", 3, "date_add(ds, -3)"),
-    ("where d >= dateadd(day, -5, getdate())", 5, "dateadd(day, -5"),
-    ("where d > date_sub(current_date(), 14)", 14, "date_sub(current_date(), 14)"),
-    ("where d > date_add(to_date(now()), -28)", 28, "date_add(to_date(now()), -28)"),
-    ("where d > add_months(now(), -3)", 3, "add_months(now(), -3)"),
-    ("where d > current_date - 7", 7, "current_date - 7"),
-    ("where d > today() - 7 and n - 9 > 0", 7, "today() - 7"),
-    ("where d > now() - '7 days'::interval", 7, "'7 days'::interval"),
-    ("where d > now() - cast('2 weeks' as interval)", 2, "'2 weeks' as interval"),
-    ("where d > now() - make_interval(days => 14)", 14, "make_interval(days => 14"),
-    ("x - lag(x, 3, 0) over (order by d)", 3, "lag(x, 3"),
-    ("x - lag(x1) over (order by d)", 1, "lag(x1"),
-    ("select 7 days, preceding, interval from date_sub", None, ""),
-    ("select flag(x, 3), current_date - 20240101, current_date - 1 * y", None, ""),
-    ("rows between 0 preceding and current row", None, ""),
-    ("where d < date_add(ds, 1) + interval '1 parsec'", None, ""),
-]
-
-
-@pytest.mark.parametrize(("query", "before", "text"), SQL, ids=[case[0] for case in SQL])
-def test_a_span_in_the_sql_is_asked_and_never_guessed(
-    query: str, before: int | None, text: str
-) -> None:
-    made = lineage("raw, rates > sums > mart", history=runs("sums", 5, timedelta(days=1)))
-    node = replace(made.jobs[job("sums")], query=query)
-    snapshot = LineageSnapshot.of([node], history=made.history)
-    found = drafted(snapshot)
-    assert "before" not in str(tomllib.loads(found.text))
-    asked = [one for one in answered(found)["job"] if one["name"] == "sums"]
-    wanted = [{"dataset": "rates", "mapping": "window", "before": before}]
-    assert asked == ([{"name": "sums", "reads": wanted}] if before else [])
-    assert (f'The SQL of "sums" has {quoted(text)}' in found.text) == bool(before)
-    assert ('# or "raw"' in found.text) == bool(before)
 
 
 def test_of_several_namespaces_each_name_has_its_own() -> None:
@@ -204,8 +166,7 @@ def test_of_several_namespaces_each_name_has_its_own() -> None:
     assert answered(made)["dataset"][1] == {
         "name": "raw/orders",
         "namespace": "s3://lake",
-        "grain": "day",
-        "start": "2024-01-01",
+        "grain": "?",
         "column": "ds",
         "location": "s3://lake/raw/orders",
     }
@@ -243,7 +204,8 @@ def test_whatever_a_name_holds_it_stays_a_name(space: str, read: str, written: s
     node = JobNode(ref=JobRef(space, written), reads=(source,), writes=(target,))
     fields = DatasetNode(ref=source, fields=(written, read))
     made = drafted(LineageSnapshot.of([node], [fields], history=history))
-    (declared,) = tomllib.loads(made.text)["dataset"]
+    declared, asked = tomllib.loads(made.text)["dataset"]
+    assert asked["grain"] == "?"
     assert sorted(declared) == ["grain", "name", "namespace", "zone"]
     questions = answered(made)
     assert len(questions["dataset"]) == 3

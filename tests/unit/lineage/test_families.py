@@ -7,8 +7,7 @@ import tomllib
 import pytest
 
 from lineage_backfill.lineage.identity.families import Family, find_families
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.patterns import NamePattern
 
 
@@ -16,11 +15,8 @@ def ref(name: str) -> DatasetRef:
     return DatasetRef("db", name)
 
 
-def found(*names: str, former: str = "") -> tuple[Family, ...]:
-    """Return the families among names, of which older runs of a job have read the `former`."""
-    refs = tuple(map(ref, former.split()))
-    jobs = [JobNode(ref=JobRef("n", "j"), former_reads=refs)] if former else []
-    return find_families(LineageSnapshot.of(jobs, [DatasetNode(ref=ref(name)) for name in names]))
+def found(*names: str) -> tuple[Family, ...]:
+    return find_families(map(ref, names))
 
 
 @pytest.mark.parametrize(
@@ -97,83 +93,8 @@ def test_what_is_no_family(names: list[str]) -> None:
     assert found(*names) == ()
 
 
-def test_two_years_of_which_a_job_reads_now_one_and_now_the_other_are_a_family() -> None:
-    (family,) = found("census_2010", "census_2020", former="census_2010")
-    assert family.pattern == "census_{year:%Y}"
-
-
-@pytest.mark.parametrize(
-    ("former", "now", "pattern"),
-    [
-        ("o_20240601143000", "o_20240602143000", "o_{key}"),
-        ("o_01_06_2024", "o_02_06_2024", "o_{key}"),  # the day first, or the month
-        ("o_240601", "o_240602", "o_{key}"),
-        ("o_20240601_20240607", "o_20240608_20240614", "o_{key}"),
-        ("o_1717252200/part", "o_1717338600/part", "o_{key}/part"),
-        ("o_2024Q1 o_2024Q2", "o_2024Q3", "o_{key}"),
-        ("o_Jun2024 o_Jul2024", "o_Aug2024", "o_{key}"),
-        ("s3.o_1 s3.o_2", "s3.o_3", "s3.o_{key}"),
-        ("orders1_7 orders1_8", "orders2_7", "orders{key}"),
-        ("o_v1_1 o_v1_2", "o_v1_20240601", "o_{key}"),
-        ("a/1/b/7 a/2/b/8", "a/3/b/9", "a/{key}/b/{key2}"),
-        ("{o}_1 {o}_2", "{o}_3", "{{o}}_{key}"),
-        (
-            "o_4bfe63e8-f059-5fde-ba5d-c2ac6bfe5c12",
-            "o_c7cacd88-1732-5ad5-b09e-cd2f1fb3a274",
-            "o_{key}",
-        ),
-    ],
-)
-def test_what_differs_from_run_to_run_is_a_family_whatever_it_looks_like(
-    former: str, now: str, pattern: str
-) -> None:
-    names = [*former.split(), now]
-    assert found(*names) == (), "they may well be datasets of their own"
-    (family,) = found(now, former=former)
-    assert (family.pattern, family.others) == (pattern, ())
-    assert family.members == tuple(sorted(map(ref, names)))
-    keys = [NamePattern(family.pattern).match(name) for name in names]
-    assert all(keys)
-    assert len({str(key) for key in keys}) == len(names)
-
-
-@pytest.mark.parametrize(
-    ("former", "now"),
-    [
-        ("o_v1", "o_v2"),  # a new version
-        ("o_v1 o_v2 o_v3", "o_v4"),
-        ("s3.o_V9/part-1 s3.o_V10/part-1", "s3.o_V11/part-1"),
-        ("o_v1.9 o_v1.10", "o_v2.0"),
-        ("lib-1.9.0 lib-1.10.0", "lib-2.0.0"),
-        ("t1 t2", "t3"),
-        ("orders", "clients"),
-        ("o_20240601143000", "customers"),
-    ],
-)
-def test_what_an_older_run_named_need_not_be_a_family(former: str, now: str) -> None:
-    assert found(now, former=former) == ()
-
-
-def test_what_such_a_pattern_matches_and_is_no_partition_is_declared_with_it() -> None:
-    (family,) = found("o_3", "o_items", "p_items", former="o_1 o_2")
-    assert family.others == (ref("o_items"),)
-    one, other = tomllib.loads("\n".join(family.lines))["dataset"]
-    assert one == {"namespace": "db", "pattern": "o_{key}"}
-    assert other == {"namespace": "db", "name": "o_items"}
-
-
-def test_names_of_two_namespaces_and_declared_names_are_kept_apart() -> None:
-    nodes = [DatasetNode(ref=DatasetRef(space, "o_2024_06_01")) for space in "ab"]
-    snapshot = LineageSnapshot.of([], nodes)
-    assert find_families(snapshot) == ()
-    more = [DatasetNode(ref=DatasetRef("a", f"o_2024_06_0{day}")) for day in range(1, 4)]
-    snapshot = LineageSnapshot.of([], [*nodes, *more])
-    assert [family.dataset.namespace for family in find_families(snapshot)] == ["a"]
-    assert find_families(snapshot, lambda ref: ref.namespace == "a") == ()
-
-
-def test_what_a_family_is_called() -> None:
-    (family,) = found("o_2024_06_01", "o_2024_06_02")
-    called = ["o", "db:o", "o_2024_06_01", "o_1999_01_01", "db:o_2024_06_30"]
-    assert all(map(family.is_called, called))
-    assert not any(map(family.is_called, ["p", "x:o", "o_2024", "o_"]))
+def test_names_of_two_namespaces_are_kept_apart() -> None:
+    names = [DatasetRef(space, "o_2024_06_01") for space in "ab"]
+    assert find_families(names) == ()
+    names += [DatasetRef("a", f"o_2024_06_0{day}") for day in range(1, 4)]
+    assert [family.dataset.namespace for family in find_families(names)] == ["a"]

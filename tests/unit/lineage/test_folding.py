@@ -1,11 +1,10 @@
-"""One dataset for all names of its partitions, and nothing planned where that is not declared."""
+"""One dataset for all names of its partitions, and a count of those not declared."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
     DimensionDeclaration,
 )
-from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.sources.snapshot import save_snapshot
 from lineage_backfill.workspace.environment import open_project
@@ -143,72 +142,20 @@ def test_a_partition_has_no_other_keys(
     assert "is already one partition" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        ["public.orders_2021_06_02"],  # nobody's last run reads it
-        ["public.orders_2021_06_10"],  # somebody's does
-        ["public.orders", "--from", "2021-06-02"],  # what they would be together
-        ["public.orders_2021_06_22"],  # no run has named it yet
-        ["raw", "--from", "2021-06-02"],  # what is reached writes them
-        ["--job", "etl_orders", "--from", "2021-06-02"],
-    ],
-)
-def test_undeclared_partitions_are_no_empty_plan(
-    project: Project, capsys: pytest.CaptureFixture[str], named: list[str]
-) -> None:
-    assert main(["impact", *named, "--now", NOW, *project()]) == 64
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert re.search("look like partitions .* 16 of db:public.orders", shown.err)
-    assert '[[dataset]]\n    namespace = "db"\n' in shown.err
-    assert '    pattern = "public.orders_{day:%Y_%m_%d}"\n' in shown.err
-
-
-def test_the_lines_proposed_are_what_is_missing(
+def test_undeclared_partitions_are_counted_on_one_line(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["impact", "raw", "--partitions", "2021-06-02", "--now", NOW]
-    assert main([*asked, *project()]) == 64
-    told = capsys.readouterr().err.splitlines()
-    lines = "\n".join(line.strip() for line in told if line.startswith("    "))
-    assert main([*asked, "--json", *project(lines)]) == 0
-    assert planned(capsys)["etl_week"] == ["2021-06-02..2021-06-08"]
-
-
-def test_partitions_whose_names_hold_no_date_that_is_known_by_its_looks_are_no_empty_plan(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    events = [
-        one
-        for number in range(2)
-        for one in (
-            event("load", number, ["raw"], [f"o_{day(number):%d_%m_%Y}"]),
-            event("report", number, [f"o_{day(number):%d_%m_%Y}"], ["page"]),
-        )
-    ]
-    page = '[[dataset]]\nname = "page"\ngrain = "none"\n'
-    asked = ["impact", "o_01_06_2021", "--now", NOW, "--json"]
-    assert main([*asked, *project(page, events)]) == 64
-    told = capsys.readouterr().err
-    assert "2 of db:o" in told
-    lines = "\n".join(line.strip() for line in told.splitlines() if line.startswith("    "))
-    assert main([*asked, *project(page + lines, events)]) == 0
-    assert list(planned(capsys)) == ["report"]
-
-
-def test_undeclared_partitions_elsewhere_hinder_nothing(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = '[[dataset]]\nname = "page"\ngrain = "day"\n'
-    events = [*EVENTS, event("report", 1, ["raw"], ["page"])]
-    asked = ["impact", "raw", "--from", "2021-06-02", "--exclude", "etl_*", "--json"]
-    assert main([*asked, "--now", NOW, *project(other, events)]) == 64
-    capsys.readouterr()
-    # With no way to them, they do not matter.
-    no_orders = [one for one in events if one["job"]["name"] != "etl_orders"]
-    assert main([*asked, "--now", NOW, *project(other, no_orders)]) == 0
-    assert planned(capsys) == {"report": ["2021-06-02..2021-06-11"]}
+    asked = ["impact", "raw", "--from", "2021-06-02", "--now", NOW, "--json"]
+    assert main([*asked, *project()]) == 0
+    (decision,) = json.loads(capsys.readouterr().out)["decisions"]
+    assert decision == {
+        "kind": "dated-names",
+        "text": "26 dataset names look like partitions (/lake/week/ds=2021-06-01, …): declare a"
+        " pattern; `init` proposes one",
+        "refused": False,
+    }
+    assert main([*asked, *project(PATTERNS)]) == 0
+    assert "decisions" not in json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -227,102 +174,31 @@ def test_a_declaration_that_they_are_separate_datasets_wins(
     assert planned(capsys) == {"etl_week": ["2021-05-01..2021-06-11"]}
 
 
-def test_a_glob_for_everything_declares_no_partitions(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    every = '[[dataset]]\nname = "public.*"\ngrain = "day"\n'
-    assert main(["impact", orders(3), "--from", "2021-06-04", *project(every)]) == 64
-    assert "look like partitions" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["*", "store_*"])
-def test_names_that_a_glob_with_a_grain_matches_are_datasets_by_themselves(name: str) -> None:
-    stores = [job(f"j{year}", "raw", f"store_{year}") for year in range(2001, 2004)]
-    declared = DatasetDeclaration(name=name, calendar=CalendarDeclaration(grain="day"))
-    plain = Folding(Declarations(namespace="db"))
-    globbed = Folding(Declarations(namespace="db", datasets=(declared,)))
-    assert [one.dataset.name for one in plain.families(LineageSnapshot.of(stores))] == ["store"]
-    assert globbed.families(LineageSnapshot.of(stores)) == ()
-    # Runs of one job that write now one and now another show that these are partitions.
-    nightly = job("all", "raw", "store_2003", former_writes=refs("store_2001 store_2002"))
-    assert [
-        one.dataset.name for one in globbed.families(LineageSnapshot.of([*stores, nightly]))
-    ] == ["store"]
-
-
 DAY = CalendarDeclaration(grain="day")
-ANY = DatasetDeclaration(name="*", namespace="*", calendar=DAY)
 
 
 @pytest.mark.parametrize(
-    ("tables", "families"),
+    ("facet", "tables", "families"),
     [
-        ([DatasetDeclaration(name="store_*", namespace="d?", calendar=DAY)], []),
-        ([DatasetDeclaration(name="store_*", namespace="other"), ANY], []),
-        # The first glob that matches declares them: without a grain it declares no partitions.
-        ([DatasetDeclaration(name="store_*"), ANY], ["store"]),
-        ([DatasetDeclaration(name="store_*", namespace="e*", calendar=DAY)], ["store"]),
+        (None, [], ["store"]),
+        (None, [DatasetDeclaration(name="store_*", calendar=DAY)], []),
+        (None, [DatasetDeclaration(name="store_*")], ["store"]),  # it states no calendar
+        (None, [DatasetDeclaration(name="store_*", namespace="e*", calendar=DAY)], ["store"]),
+        ({"grain": "day", "start": "2024-01-01"}, [], []),
     ],
 )
-def test_the_glob_that_tells_the_calendar_of_a_name_declares_it(
-    tables: list[DatasetDeclaration], families: list[str]
+def test_names_whose_calendar_is_stated_are_datasets_by_themselves(
+    facet: Any, tables: list[DatasetDeclaration], families: list[str]
 ) -> None:
-    declared = Declarations(namespace="db", datasets=tuple(tables))
-    stores = [job(f"j{year}", "raw", f"store_{year}") for year in range(2001, 2004)]
-    found = Folding(declared).families(LineageSnapshot.of(stores))
-    assert [one.dataset.name for one in found] == families
-    table = DeclaredNames(declared).datasets.find(DatasetRef("db", "store_2001"))
-    assert (table is not None and table.calendar is DAY) == (families == [])
-
-
-def test_what_the_glob_does_not_match_is_still_a_family() -> None:
-    nodes = [job(f"j{n}", "raw", f"store_{2000 + n} log_2024010{n}") for n in range(1, 4)]
-    declared = DatasetDeclaration(name="store_*", calendar=CalendarDeclaration(grain="day"))
-    folding = Folding(Declarations(namespace="db", datasets=(declared,)))
-    assert [one.dataset.name for one in folding.families(LineageSnapshot.of(nodes))] == ["log"]
-
-
-DAILY: Any = {"grain": "day", "start": "2024-01-01"}
-
-
-@pytest.mark.parametrize(
-    ("facets", "tables", "families"),
-    [
-        ([DAILY, DAILY, DAILY], [], []),
-        ([{"dimensions": [{"name": "day", "grain": "day"}]}] * 3, [], []),
-        ([{"keys": ["a", "b"]}] * 3, [], []),
-        # A glob without a calendar declares none, so the facet counts.
-        ([DAILY, DAILY, DAILY], [DatasetDeclaration(name="store_*")], []),
-        ([None, None, None], [], ["store"]),
-        ([{"column": "day"}] * 3, [], ["store"]),
-        ([{"grain": "fortnight"}] * 3, [], ["store"]),
-        ([{"keys": 5}] * 3, [], ["store"]),
-        ([DAILY, None, None, None], [], ["store"]),
-    ],
-)
-def test_names_whose_own_facet_has_a_calendar_are_datasets_by_themselves(
-    facets: list[Any], tables: list[DatasetDeclaration], families: list[str]
-) -> None:
-    years = range(2001, 2001 + len(facets))
+    years = range(2001, 2004)
     stores = [job(f"j{year}", "raw", f"store_{year}") for year in years]
     nodes = [
-        DatasetNode(ref=DatasetRef("db", f"store_{year}"), partitioning=facet)
-        for year, facet in zip(years, facets, strict=True)
+        DatasetNode(ref=DatasetRef("db", f"store_{year}"), partitioning=facet) for year in years
     ]
-    folding = Folding(Declarations(namespace="db", datasets=tuple(tables)))
-    found = folding.families(LineageSnapshot.of(stores, nodes))
+    declared = Declarations(namespace="db", datasets=tuple(tables))
+    now = datetime(2024, 4, 1, tzinfo=UTC)
+    found = Resolver(LineageSnapshot.of(stores, nodes), declared, now=now).families
     assert [one.dataset.name for one in found] == families
-
-
-def test_a_facet_does_not_make_partitions_of_different_runs_datasets_by_themselves() -> None:
-    nightly = job("all", "raw", "store_2003", former_writes=refs("store_2001 store_2002"))
-    nodes = [
-        DatasetNode(ref=DatasetRef("db", f"store_{year}"), partitioning=DAILY)
-        for year in range(2001, 2004)
-    ]
-    folding = Folding(Declarations(namespace="db"))
-    found = folding.families(LineageSnapshot.of([nightly], nodes))
-    assert [one.dataset.name for one in found] == ["store"]
 
 
 def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
