@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import subprocess
 import sys
 import threading
@@ -13,25 +12,30 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 import requests
 from msgspec import structs
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.airflow import api as airflow_api
-from lineage_backfill.engines.airflow import engine as airflow
-from lineage_backfill.errors import ConflictError, EngineError
+from lineage_backfill.engines.airflow.engine import AirflowEngine
+from lineage_backfill.errors import (
+    ConflictError,
+    EngineError,
+    GuardRailError,
+    ServiceUnreachableError,
+)
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, Engine, Origin
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
 from lineage_backfill.project.declarations import DagTasks
 from tests.fakes import log_of
 from tests.unit.partitions.support import calendar, labels
@@ -108,38 +112,67 @@ class Place:
         found = [line for line in self.journal() if (line["task"], line["key"]) == (task, key)]
         return [(line["run"], line["try"]) for line in found]
 
+    def runs(self, dag: str) -> list[str]:
+        """Return the ids of the runs of a DAG."""
+        runs = self.ask("GET", f"/dags/{dag}/dagRuns?limit=100&order_by=-run_after")["dag_runs"]
+        return [run["dag_run_id"] for run in runs]
+
+    @contextmanager
+    def scheduler_late(self, is_late: bool) -> Iterator[None]:
+        """Let Airflow start no consumers of assets for a while."""
+        (self.folder / "late").touch() if is_late else None
+        try:
+            yield
+        finally:
+            (self.folder / "late").unlink(missing_ok=True)
+
     def state(self, dag: str, run: str) -> str:
         """Return the state of a run."""
         return str(self.ask("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
 
 
-class Wire(requests.Session):
+class Wire:
     """The requests of one engine, which dies at the one of this number: unsent, or unanswered.
 
     Those that only describe a DAG are not counted.
     """
 
     def __init__(self, limit: int | None = None, *, arrives: bool = False) -> None:
-        super().__init__()
         self.sent: list[str] = []
         self.runs = 0
         self.is_dead = False
         self._limit = limit
         self._arrives = arrives
 
-    def send(self, request: Any, **settings: Any) -> Any:
-        """Send a request, as long as the engine lives."""
-        counts = "dagRuns" in request.path_url or "/clear" in request.path_url
-        if not self.is_dead and (not counts or self.runs != self._limit):
-            self.sent.append(f"{request.method} {request.path_url.partition('?')[0]}")
-            self.runs += counts
-            return super().send(request, **settings)
-        if not self.is_dead and self._arrives:
-            super().send(request, **settings)
-        self.is_dead = True
-        if threading.current_thread() is threading.main_thread():
-            raise Crash
-        raise requests.ConnectionError("the process has died")
+    def tap(self, http: Any) -> None:
+        """Let the requests of a client pass over this wire."""
+        passed = http.send
+
+        def send(method: str, path: str, **how: Any) -> Any:
+            counts = "dagRuns" in path or "/clear" in path
+            if not self.is_dead and (not counts or self.runs != self._limit):
+                self.sent.append(f"{method} {path.partition('?')[0]}")
+                self.runs += counts
+                return passed(method, path, **how)
+            if not self.is_dead and self._arrives:
+                passed(method, path, **how)
+            self.is_dead = True
+            if threading.current_thread() is threading.main_thread():
+                raise Crash
+            raise ServiceUnreachableError("the process has died")
+
+        http.send = send
+
+
+class Memory:
+    """What the run store keeps of engines' runs, by run id."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, EngineRun] = {}
+
+    def keep(self, run_id: str, _attempt: int, found: EngineRun) -> None:
+        """Store a run, as JSON would."""
+        self.known[run_id] = replace(found, facts=json.loads(json.dumps(found.facts)))
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -151,39 +184,47 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Desk:
-    """Makes engines, and run specs of jobs named `dag.task`."""
+    """Makes engines, and run specs of jobs named `dag.task`; all share one run store."""
 
-    def __init__(self, place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: Place, folder: Path) -> None:
         self.place = place
         self.folder = folder
-        self._patch = monkeypatch
+        self.memory = Memory()
+        self.backfill = f"b-{uuid4().hex[:8]}"
         self._open: list[Engine] = []
 
-    def engine(self, wire: Wire | None = None, *, kind: str | None = None, **more: Any) -> Engine:
-        """Make an engine whose requests pass over a wire."""
+    def engine(
+        self, wire: Wire | None = None, *, kind: str | None = None, of: Any = None, **more: Any
+    ) -> Engine:
+        """Make an engine whose requests pass over a wire; `of` are more members of its tasks."""
 
         def task(job: JobRef) -> DagTasks:
             dag, _, name = job.name.partition(".")
-            return DagTasks(dag=dag, tasks=tuple(name.split("+")), slice=kind)
+            return DagTasks(dag=dag, tasks=tuple(name.split("+")), slice=kind, **(of or {}))
 
-        login = {"username": "op", "password": "op", **more}
-        settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login}
-        settings["calendar"] = lambda _job: HOURS
-        with self._patch.context() as patch:
-            if wire is not None:
-                patch.setattr(requests, "Session", lambda: wire)
-            engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
+        login = {} if "token" in more else {"username": "op", "password": "op"}
+        settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login, **more}
+        settings.setdefault("calendar", lambda _job: HOURS)
+        engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
+        assert isinstance(engine, AirflowEngine)
+        if wire is not None:
+            wire.tap(engine._api._http)
+        engine.remember(self.memory.known, self.memory.keep)
         self._open.append(engine)
         return engine
 
-    def spec(self, job: str, at: datetime, *, attempt: int = 1, key: str = "", **more: Any) -> Path:
-        """Write the run spec of an hour, or of a key."""
+    def spec(
+        self, job: str, at: datetime, *, attempt: int = 1, key: str = "", hours: float = 1,
+        run: str = "", **more: Any,
+    ) -> Path:  # fmt: skip
+        """Write the run spec of an hour, of more hours, or of a key."""
         token = uuid4().hex[:20]
-        path = self.folder / f"{token}-{attempt}.spec.json"
-        interval = {"start": at.isoformat(), "end": (at + timedelta(hours=1)).isoformat()}
+        path = self.folder / f"{run or token}-{attempt}.spec.json"
+        interval = {"start": at.isoformat(), "end": (at + timedelta(hours=hours)).isoformat()}
         spec = {
-            "run_id": token,
-            "backfill_id": "b-1",
+            "run_id": run or token,
+            "backfill_id": self.backfill,
+            "store": "store",
             "attempt": attempt,
             "token": token,
             "job": {"namespace": "n", "name": job, "entrypoint": ""},
@@ -195,12 +236,9 @@ class Desk:
         path.write_text(json.dumps(spec))
         return path
 
-    def began(self, path: Path, ago: float = 5) -> Path:
-        """Let the inputs of a run spec be written seconds ago; returns its path."""
-        since = datetime.now(UTC) - timedelta(seconds=ago)
-        claim = {"engine": "airflow", "since": since.isoformat()}
-        path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
-        return path
+    def whole(self, job: str, **more: Any) -> Path:
+        """Write the run spec of a job without partitions."""
+        return self.spec(job, DAY, keys=[{"key": "*", "start": None, "end": None}], **more)
 
     def live(self, engine: Engine, job: str) -> set[str]:
         """Return the keys of a job that runs under way are for."""
@@ -208,26 +246,38 @@ class Desk:
         assert told is not None
         return labels(HOURS, parse(HOURS, told))
 
-    def check(self, engine: Engine, paths: Sequence[Path]) -> None:
-        """Let an engine check the runs of some run specs, each on its own."""
+    def check(self, engine: Engine, *paths: Path, above: Sequence[str] = ()) -> list[str]:
+        """Let an engine check the runs of some specs, each after the one before; returns their ids.
+
+        The first one comes after runs of other engines.
+        """
         specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
+        ids = list(specs)
+        upstream = [tuple(above), *((name,) for name in ids)]
         runs = [
-            structs.replace(planned(spec["job"]["name"]), id=name) for name, spec in specs.items()
+            structs.replace(planned(spec["job"]["name"]), id=name, upstream=over)
+            for (name, spec), over in zip(specs.items(), upstream, strict=False)
         ]
         engine.check(runs, lambda run: specs[run.id])
+        return ids
 
     def submit(self, engine: Engine, path: Path) -> str:
         """Submit a run spec."""
         return engine.submit(path, json.loads(path.read_text())["token"])
 
     def run(self, job: str, at: datetime, **more: Any) -> AttemptState:
-        """Run a job to its end."""
-        engine = self.engine(kind=more.pop("kind", None))
-        return self.wait(engine, self.submit(engine, self.spec(job, at, **more)))
+        """Run a job to its end, as a backfill of its own."""
+        self.backfill = f"b-{uuid4().hex[:8]}"
+        engine = self.engine(kind=more.pop("kind", None), of=more.pop("of", None))
+        path = self.spec(job, at, **more)
+        self.check(engine, path)
+        return self.wait(engine, self.submit(engine, path))
 
     def wait(self, engine: Engine, handle: str) -> AttemptState:
         """Wait for the end of an attempt."""
         until(lambda: engine.poll(handle).state.is_final)
+        if (found := engine.identify(handle)) is not None:
+            self.memory.keep(json.loads(Path(handle).read_text())["run_id"], 0, found)
         return engine.poll(handle).state
 
     def close(self) -> None:
@@ -301,8 +351,6 @@ def planned(job: str) -> PlannedRun:
 class AirflowSuite:
     """The promises; a subclass has the fixture `place`."""
 
-    #: Seconds that a run is held for whose other tasks are marked.
-    hold: float
     #: Whether the last request of a process that dies arrives.
     arrivals: Sequence[bool]
 
@@ -317,21 +365,24 @@ class AirflowSuite:
         return place.fresh()
 
     @pytest.fixture
-    def desk(self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-        monkeypatch.setattr(airflow, "HOLD", timedelta(seconds=self.hold))
+    def desk(self, place: Place, tmp_path: Path) -> Iterator[Desk]:
         for name in ("go", "fails"):
             (place.folder / name).unlink(missing_ok=True)
-        made = Desk(place, tmp_path, monkeypatch)
+        made = Desk(place, tmp_path)
         yield made
         made.close()
 
-    def test_a_missing_run_is_made_with_the_interval_of_its_key(
+    # One rule: a missing run is created, one that has ended is cleared, an active one awaited
+
+    def test_a_missing_run_is_made_with_both_ends_of_its_interval_and_conf(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
+        state = desk.run("one.build", hour, of={"conf": {"day": "{key}"}})
+        assert state is AttemptState.SUCCEEDED
         (line,) = place.started("one.build", hour)
-        assert line["run"].startswith("lb__")
+        assert line["run"].startswith("lb__store.b-")
         assert line["end"] == str(hour + timedelta(hours=1))
+        assert line["conf"]["day"] == f"{hour:%Y-%m-%dT%H}"
         assert line["conf"]["lineage_backfill"]["spec"]["job"]["name"] == "one.build"
 
     def test_a_run_that_is_there_is_cleared_each_time(
@@ -345,133 +396,88 @@ class AirflowSuite:
                 *range(1, tries + 1)
             ]
 
-    def test_only_the_wanted_task_of_a_new_run_runs_and_the_next_one_is_cleared(
+    def test_the_whole_dag_runs_in_a_new_run_so_that_tasks_find_what_others_hand_over(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        assert desk.run("three.b", hour) is AttemptState.SUCCEEDED
-        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [0, 1, 0]
-        assert desk.run("three.c", hour) is AttemptState.SUCCEEDED
-        assert desk.run("three.a+b", hour) is AttemptState.SUCCEEDED
-        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 2, 1]
+        assert desk.run("taskflow.load", hour) is AttemptState.SUCCEEDED
+        names = ("extract", "load", "notify")
+        until(lambda: place.started("taskflow.notify", hour))
+        assert [len(place.started(f"taskflow.{name}", hour)) for name in names] == [1, 1, 1]
+        assert desk.run("taskflow.load", hour) is AttemptState.SUCCEEDED
+        assert [len(place.started(f"taskflow.{name}", hour)) for name in names] == [1, 2, 1]
+        assert [line["rows"] for line in place.started("taskflow.load", hour)] == [3, 3]
 
-    def test_the_jobs_of_a_dag_run_that_follow_each_other_are_started_at_once(
-        self, place: Place, desk: Desk, hour: datetime
+    def test_a_new_run_is_refused_if_it_would_write_more_than_is_planned(
+        self, place: Place, desk: Desk, hour: datetime, caplog: pytest.LogCaptureFixture
     ) -> None:
-        for number, origin in enumerate([Origin.CREATED, Origin.RERUN], start=1):
-            wire = Wire()
-            engine = desk.engine(wire)
-            told: dict[str, Any] = {"backfill_id": f"b-{uuid4().hex}", "parameters": {"rate": "2"}}
-            if number == 2:
-                del told["parameters"]
-            paths = [desk.spec(f"three.{name}", hour, **told) for name in "abc"]
-            ids = [path.name.partition("-")[0] for path in paths]
-            upstream = [(), *((name,) for name in ids)]
-            specs = {
-                name: json.loads(path.read_text()) for name, path in zip(ids, paths, strict=True)
-            }
-            runs = [
-                structs.replace(planned(f"three.{task}"), id=name, upstream=above)
-                for task, name, above in zip("abc", ids, upstream[:3], strict=True)
-            ]
-            engine.check(runs, lambda run: specs[run.id])  # noqa: B023
-            wire.sent.clear()
-            for path in paths:
-                handle = desk.submit(engine, path)
-                assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
-                found = engine.identify(handle)
-                assert (found and found.origin) is origin, (path, found)
-            lines = [place.started(f"three.{name}", hour) for name in "abc"]
-            assert [[line["try"] for line in one] for one in lines] == [[*range(1, number + 1)]] * 3
-            assert len({line["run"] for one in lines for line in one}) == 1
-            create = "POST /api/v2/dags/three/dagRuns"
-            clear = "POST /api/v2/dags/three/clearTaskInstances"
-            begun = [line for line in wire.sent if line in (create, clear)]
-            expected = [create] if number == 1 else [clear, clear]  # one only asks
-            assert begun == expected, (number, wire.sent)
+        writers = {"a": "three.a", "b": "three.b"}
+        engine = desk.engine(writers=lambda _dag: writers)
+        with pytest.raises(GuardRailError, match=r"not planned for it: three\.a") as refused:
+            desk.check(engine, desk.spec("three.b", hour))
+        assert "whole_dag = true" in refused.value.hint
+        ids = desk.check(engine, desk.spec("three.a", hour), desk.spec("three.b", hour))
+        assert engine.waits() == {name: frozenset() for name in ids}
+        assert "also run in them: c" in caplog.text
+        whole = desk.engine(writers=lambda _dag: writers, of={"whole_dag": True})
+        desk.check(whole, desk.spec("three.b", hour))
+        place.start("three", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.state("three", run) == "success")
+        desk.check(engine, desk.spec("three.b", hour))  # it is only cleared
 
-    def test_a_task_below_one_that_was_skipped_runs(
+    def test_the_jobs_of_a_new_run_run_once_after_all_that_they_read_from_outside(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        for task in "abc":
-            if task != "b":
-                assert desk.run(f"three.{task}", hour) is AttemptState.SUCCEEDED
-        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 0, 1]
+        engine = desk.engine()
+        paths = [desk.spec(f"three.{name}", hour) for name in "ab"]
+        first, second = desk.check(engine, *paths, above=["elsewhere"])
+        assert engine.waits() == {first: frozenset(), second: {"elsewhere"}}
+        origins = []
+        for path in paths:
+            handle = desk.submit(engine, path)
+            assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
+            found = engine.identify(handle)
+            origins.append(found and found.origin)
+        until(lambda: place.started("three.c", hour))
+        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 1, 1]
+        assert origins[0] is Origin.CREATED
+        assert len({line["run"] for line in place.started("three.b", hour)}) == 1
+        # Of an existing run, each is cleared by itself.
+        desk.backfill = "b-again"
+        again = [desk.spec(f"three.{name}", hour) for name in "ab"]
+        desk.check(engine, *again)
+        assert not engine.waits()
+        for path in again:
+            assert desk.wait(engine, desk.submit(engine, path)) is AttemptState.SUCCEEDED
+        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [2, 2, 1]
 
-    def test_a_run_of_an_older_version_of_its_dag(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        """What clears it would run the tasks that came later, too."""
-        place.start("versioned", hour, run := f"theirs-{uuid4().hex}")
-        until(lambda: place.state("versioned", run) == "success")
-        (place.folder / "newer").touch()
+    def test_a_run_of_an_older_version_of_its_dag(self, place: Place, desk: Desk) -> None:
+        newer, renamed = place.folder / "newer", place.folder / "renamed"
+        hours = [place.fresh() for _ in range(2)]
+
+        def at(version: int) -> None:
+            path = "/dags/versioned/details"
+            until(lambda: place.ask("GET", path)["latest_dag_version"]["version_number"] >= version)
+
         try:
-            until(lambda: len(place.ask("GET", "/dags/versioned/tasks")["tasks"]) == 2)
             engine = desk.engine()
-            handle = desk.submit(engine, desk.spec("versioned.check", hour))
-            assert desk.wait(engine, handle) is AttemptState.FAILED
-            assert "of an older version of the DAG" in str(engine.poll(handle).error)
-            with pytest.raises(EngineError, match="is older than task check: clearing it would"):
-                desk.submit(engine, desk.spec("versioned.build", hour))
+            assert desk.run("versioned.build", hours[0]) is AttemptState.SUCCEEDED
+            desk.backfill = "b-later"
+            desk.check(engine, desk.spec("versioned.build", hours[0]))
+            newer.touch()
+            at(2)
+            with pytest.raises(EngineError, match="is older than task check") as refused:
+                desk.submit(engine, desk.spec("versioned.build", hours[0]))
+            assert "delete the DAG run" in refused.value.hint
+            newer.unlink()
+            renamed.touch()
+            at(3)
+            for hour in hours:
+                with pytest.raises(EngineError, match=r"no task build \(any more\)"):
+                    desk.submit(engine, desk.spec("versioned.build", hour))
         finally:
-            (place.folder / "newer").unlink()
-        assert [one["try"] for one in place.started("versioned.build", hour)] == [1]
-
-    def test_a_task_runs_with_its_setup_and_teardown(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        for tries in (1, 2):  # created, and cleared
-            assert desk.run("framed.build", hour) is AttemptState.SUCCEEDED
-            until(lambda: len(place.started("framed.end", hour)) == tries)  # noqa: B023
-            run = place.started("framed.end", hour)[-1]["run"]
-            until(lambda: place.state("framed", run) == "success")  # noqa: B023
-            lines = [place.started(f"framed.{name}", hour) for name in ("begin", "build", "before")]
-            assert [[line["try"] for line in one] for one in lines] == [
-                [*range(1, tries + 1)],
-                [*range(1, tries + 1)],
-                [],
-            ]
-
-    @pytest.mark.parametrize("state", ["succeeded", "failed"])
-    def test_what_the_job_says_in_its_result_file_is_the_outcome(
-        self, place: Place, desk: Desk, hour: datetime, state: str
-    ) -> None:
-        engine, path = desk.engine(kind="conf"), desk.spec("slow.build", hour)
-        handle = desk.submit(engine, path)
-        until(lambda: engine.poll(handle).state is AttemptState.RUNNING)
-        spec = json.loads(path.read_text())
-        error = {"class": "InputChangedError", "message": "rows are no more", "transient": True}
-        result = {"state": state, "token": spec["token"], "outputs": [], "inputs": []}
-        result["error"] = error if state == "failed" else None
-        Path(spec["result_path"]).write_text(json.dumps(result))
-        if state == "failed":
-            (place.folder / "fails").touch()
-        (place.folder / "go").touch()
-        assert desk.wait(engine, handle).value == state
-        outcome = engine.poll(handle)
-        if state == "succeeded":
-            assert outcome.result == result
-        else:
-            assert outcome.transient
-            said = "task build is failed after try 1: InputChangedError: rows are no more"
-            assert outcome.error == said
-
-    def test_an_undo_is_the_run_spec_of_a_run_of_its_own(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        assert not desk.engine().can_undo
-        path = desk.spec("one.build", hour, undo=["t-1"])
-        spec = json.loads(path.read_text())
-        with pytest.raises(EngineError, match=r"one\.build cannot be undone: with slice interval"):
-            desk.engine(undo=True).check([planned("one.build")], lambda _run: spec)
-        engine = desk.engine(undo=True, kind="conf")
-        assert engine.can_undo
-        handle = desk.submit(engine, path)
-        assert desk.wait(engine, handle) is AttemptState.FAILED  # this task has heeded nothing
-        assert "left no result of an undo" in str(engine.poll(handle).error)
-        confs = [line["conf"].get("lineage_backfill", {}) for line in place.journal()]
-        assert [one["spec"]["undo"] for one in confs if one.get("token") == spec["token"]] == [
-            ["t-1"]
-        ]
+            for file in (newer, renamed):
+                file.unlink(missing_ok=True)
+        assert [len(place.started("versioned.build", hour)) for hour in hours] == [1, 0]
 
     def test_what_is_under_way_counts_only_if_it_began_later(
         self, place: Place, desk: Desk, hour: datetime
@@ -480,644 +486,524 @@ class AirflowSuite:
         until(lambda: place.started("slow.build", hour))
         engine = desk.engine()
         handle = desk.submit(engine, desk.spec("slow.build", hour))
+        found = engine.identify(handle)
+        assert (found and found.origin) is Origin.ADOPTED
         time.sleep(1)
-        assert not engine.poll(handle).state.is_final
         assert len(place.started("slow.build", hour)) == 1
         (place.folder / "go").touch()
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
-        assert len(place.started("slow.build", hour)) == 2
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert [line["try"] for line in place.started("slow.build", hour)] == [1, 2]
+        found = engine.identify(handle)
+        assert (found and found.origin) is Origin.RERUN
 
-    def test_what_begins_after_the_inputs_were_written_is_followed(
+    def test_what_begins_after_the_inputs_were_written_counts(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
         engine = desk.engine()
-        path = desk.began(desk.spec("slow.build", hour))
-        place.start("slow", hour, f"theirs-{uuid4().hex}")
+        above, own = desk.spec("one.build", hour), desk.spec("slow.build", hour)
+        desk.check(engine, above, own)
+        assert desk.wait(engine, desk.submit(engine, above)) is AttemptState.SUCCEEDED
+        place.start("slow", hour, run := f"theirs-{uuid4().hex}")
         until(lambda: place.started("slow.build", hour))
-        handle = desk.submit(engine, path)
+        handle = desk.submit(engine, own)
         (place.folder / "go").touch()
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        found = engine.identify(handle)
+        assert found is not None
+        assert (found.origin, found.id) == (Origin.ADOPTED, f"slow/{run}")
         assert len(place.started("slow.build", hour)) == 1
 
+    def test_what_a_person_clears_in_between_is_no_third_execution(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        place.start("slow", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", hour))
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow.build", hour))
+        body = {"dag_run_id": run, "task_ids": ["build"], "dry_run": False, "only_failed": False}
+        body |= {"reset_dag_runs": True, "prevent_running_task": False}
+        place.ask("POST", "/dags/slow/clearTaskInstances", body)
+        until(lambda: len(place.started("slow.build", hour)) == 2)
+        time.sleep(1)
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert 2 <= len(place.started("slow.build", hour)) <= 3
+
+    # Slices
+
     @pytest.mark.parametrize(
-        ("job", "kind", "form", "written"),
+        ("day", "fires"),
         [
-            ("hourly.build", "partition_key %Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H", None),
-            ("rollup.build", None, "%Y-%m-%d", None),
-            ("monthly.build", "partition_key %Y-%m", "%Y-%m-01", None),
-            (
-                "by_hand.build",
-                "partition_key",
-                "an odd | %%_ %Y-%m-%dT%H",
-                "an odd | %%_ %Y-%m-%dT%H",
-            ),
+            ("2024-10-27", "2024-10-27T23:00"),
+            ("2024-10-26", "2024-10-26T22:00"),
+            ("2024-03-31", "2024-03-31T22:00"),
+            ("2024-02-29", "2024-02-29T23:00"),
+            ("2024-12-31", "2024-12-31T23:00"),
+        ],
+    )
+    def test_a_plain_cron_is_local_time_also_across_a_clock_change(
+        self, place: Place, desk: Desk, day: str, fires: str
+    ) -> None:
+        at, end = berlin_day(day)
+        fired = datetime.fromisoformat(f"{fires}+00:00")
+        more = {"kind": "logical_date + 1d", "key": day, "hours": (end - at) / timedelta(hours=1)}
+        before = len(place.started("berlin.build", fired))
+        for _ in range(2):
+            assert desk.run("berlin.build", at, **more) is AttemptState.SUCCEEDED
+        found = place.started("berlin.build", fired)
+        assert len(found) == before + 2
+        assert len({line["run"] for line in found}) == 1
+        assert {line["end"] for line in found} == {str(fired)}
+
+    @pytest.mark.parametrize(
+        ("day", "interval"),
+        [
+            ("2024-10-27", ("2024-10-27T01:00", "2024-10-28T01:00")),
+            ("2024-10-26", ("2024-10-26T00:00", "2024-10-27T01:00")),
+            ("2024-03-30", ("2024-03-30T01:00", "2024-03-31T01:00")),
+        ],
+    )
+    @pytest.mark.parametrize("is_there", [False, True])
+    def test_a_run_whose_interval_is_most_of_the_key_is_that_of_the_key(
+        self, place: Place, desk: Desk, day: str, interval: tuple[str, str], is_there: bool
+    ) -> None:
+        (at, end), (first, last) = (
+            berlin_day(day),
+            [datetime.fromisoformat(f"{one}+00:00") for one in interval],
+        )
+        shift = {"data_interval_end": last.isoformat()}
+        if is_there and not place.started("two_am.build", first):
+            place.start("two_am", first, f"theirs-{uuid4().hex}", **shift)
+            until(lambda: place.started("two_am.build", first))
+        hours = (end - at) / timedelta(hours=1)
+        assert desk.run("two_am.build", at, key=day, hours=hours) is AttemptState.SUCCEEDED
+        found = place.started("two_am.build", first)
+        assert len({line["run"] for line in found}) == 1
+        assert found[-1]["end"] == str(last)
+
+    def test_a_slice_without_a_run_in_the_timetable_is_refused(
+        self, place: Place, desk: Desk
+    ) -> None:
+        at, _ = berlin_day("2024-05-01")
+        for kind, text in (("logical_date + 90m", "has no run at"), (None, "does not say")):
+            engine = desk.engine(kind=kind)
+            path = desk.spec("berlin.build", at, hours=24)
+            with pytest.raises(EngineError, match=text):
+                desk.submit(engine, path)
+        hourly = desk.spec("one.build", at, hours=24)
+        with pytest.raises(EngineError, match="no data interval of the DAG is for the key"):
+            desk.check(desk.engine(), hourly)
+        assert not place.started("berlin.build", at + timedelta(minutes=90))
+
+    def test_a_run_of_another_interval_is_refused(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        run, early = f"theirs-{uuid4().hex}", hour - timedelta(hours=1)
+        ends = {"data_interval_start": early.isoformat(), "data_interval_end": hour.isoformat()}
+        place.start("one", hour, run, **ends)
+        with pytest.raises(EngineError, match=rf"run {run} of DAG one covers"):
+            desk.submit(desk.engine(), desk.spec("one.build", hour))
+
+    @pytest.mark.parametrize(
+        ("dag", "key", "form"),
+        [
+            ("hourly", "{hour:%Y-%m-%dT%H}", "%Y-%m-%dT%H:%M:%S"),
+            ("monthly", "{hour:%Y-%m-%d}", "%Y-%m"),
+            ("by_hand", "eu-{hour:%d-%H}", ""),
         ],
     )
     def test_a_partition_key_is_created_and_then_cleared_as_its_dag_writes_it(
-        self, place: Place, desk: Desk, job: str, kind: str | None, form: str, written: str | None
+        self, place: Place, desk: Desk, hour: datetime, dag: str, key: str, form: str
     ) -> None:
-        number = (place.fresh() - DAY) // timedelta(hours=1)
-        at = datetime(2000 + number // 12, 1 + number % 12, 1, tzinfo=UTC)  # a month of its own
-        text = at.strftime(written or (kind or "").partition(" ")[2] or form)
-        for _ in range(2):
-            state = desk.run(job, at, kind=kind, key=at.strftime(form))
+        at = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=31 * place.used[0])
+        label = key.format(hour=at)
+        text = at.strftime(form) if form else label
+        kind = f"partition_key {form}".strip()
+        for number in (1, 2):
+            state = desk.run(f"{dag}.build", at, key=label, kind=kind)
             assert state is AttemptState.SUCCEEDED
-        first, second = place.of_key(job, text)
-        assert first[0].startswith("lb__")
-        assert second == (first[0], 2)
+            assert [tries for _, tries in place.of_key(f"{dag}.build", text)] == [
+                *range(1, number + 1)
+            ]
 
-    def test_of_several_runs_of_a_key_none_run_at_once(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
-        older = place.start_key("slow_key", key)
+    def test_of_several_runs_of_a_key_none_run_at_once(self, place: Place, desk: Desk) -> None:
+        key = f"{place.fresh():%Y-%m-%dT%H}"
+        first = place.start_key("slow_key", key)
         until(lambda: place.of_key("slow_key.build", key))
-        path = desk.began(desk.spec("slow_key.build", hour), ago=0)
-        newer = place.start_key("slow_key", key)
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow_key.build", DAY, key=key))
+        second = place.start_key("slow_key", key)
         until(lambda: len(place.of_key("slow_key.build", key)) == 2)
-        assert key in desk.live(engine, "slow_key.build")
-        handle = desk.submit(engine, path)
         time.sleep(1)
-        assert len(place.of_key("slow_key.build", key)) == 2
         (place.folder / "go").touch()
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        # The newer one began after the inputs were written, and while the older one still ran.
-        assert place.of_key("slow_key.build", key) == [(older, 1), (newer, 1), (newer, 2)]
+        tries = place.of_key("slow_key.build", key)
+        assert tries[:2] == [(first, 1), (second, 1)]
+        assert tries[2:] == [(second, 2)]
 
-    def test_the_newest_run_of_a_key_counts_if_it_began_after_the_others(
-        self, place: Place, desk: Desk, hour: datetime
+    def test_a_run_of_the_key_that_airflow_starts_meanwhile_ends_ours(
+        self, place: Place, desk: Desk
     ) -> None:
-        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
-        (place.folder / "go").touch()
-        older = place.start_key("slow_key", key)
-        until(lambda: place.state("slow_key", older) == "success")
-        (place.folder / "go").unlink()
-        path = desk.began(desk.spec("slow_key.build", hour), ago=0)
-        newer = place.start_key("slow_key", key)
-        until(lambda: len(place.of_key("slow_key.build", key)) == 2)
-        handle = desk.submit(engine, path)
-        found = engine.identify(handle)
-        assert found is not None
-        assert (found.origin, found.id) == (Origin.ADOPTED, f"slow_key/{newer}")
-        (place.folder / "go").touch()
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert place.of_key("slow_key.build", key) == [(older, 1), (newer, 1)]
-
-    def test_a_run_of_a_key_stays_that_of_the_attempt_when_others_start_one(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine, key, path = desk.engine(), f"{hour:%Y-%m-%dT%H}", desk.spec("slow_key.build", hour)
-        (place.folder / "go").touch()
-        ours = place.start_key("slow_key", key)
-        until(lambda: place.state("slow_key", ours) == "success")
-        (place.folder / "go").unlink()
-        handle = desk.submit(engine, path)
-        until(lambda: place.of_key("slow_key.build", key) == [(ours, 1), (ours, 2)])
+        key = f"{place.fresh():%Y-%m-%dT%H}"
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow_key.build", DAY, key=key))
+        until(lambda: place.of_key("slow_key.build", key))
+        ours = place.of_key("slow_key.build", key)[0][0]
         theirs = place.start_key("slow_key", key)
-        until(lambda: (theirs, 1) in place.of_key("slow_key.build", key))
-        engine.close()
-        other = desk.engine()
-        assert other.find(path, json.loads(path.read_text())["token"]) == handle
-        found = other.identify(handle)
-        assert found is not None
-        assert (found.origin, found.id) == (Origin.RERUN, f"slow_key/{ours}")
+        until(lambda: place.state("slow_key", ours) == "failed")
         (place.folder / "go").touch()
-        assert desk.wait(other, handle) is AttemptState.SUCCEEDED
-        until(lambda: place.state("slow_key", theirs) == "success")
-        assert len(place.of_key("slow_key.build", key)) == 3
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert place.of_key("slow_key.build", key) == [(ours, 1), (theirs, 1)]
 
-    @pytest.mark.parametrize(
-        ("job", "kind", "said"),
-        [
-            ("hourly.build", "partition_key", "writes partition keys as .*T.*:00:00, and not as"),
-            ("rollup.build", "interval", "DAG rollup is partitioned"),
-            ("one.build", "partition_key", "DAG one is not partitioned"),
-        ],
-    )
-    def test_a_key_that_would_be_another_one_is_refused_before_anything_starts(
-        self, place: Place, desk: Desk, job: str, kind: str, said: str
+    # Assets
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    def test_a_consumer_that_airflow_starts_is_awaited_and_counts(
+        self, place: Place, desk: Desk, hour: datetime, is_late: bool
     ) -> None:
-        if job == "hourly.build":
-            place.start_key("hourly", "2001-01-01T00:00:00")
-        spec = json.loads(desk.spec(job, DAY).read_text())
-        with pytest.raises(EngineError, match=said) as refused:
-            desk.engine(kind=kind).check([planned(job)], lambda _run: spec)
-        assert refused.value.hint
+        with place.scheduler_late(is_late):
+            engine = desk.engine()
+            above, own = desk.spec("three.b", hour), desk.whole("follower.read")
+            desk.check(engine, above, own)
+            begun = len(place.runs("follower"))
+            assert desk.wait(engine, desk.submit(engine, above)) is AttemptState.SUCCEEDED
+            handle = desk.submit(engine, own)
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        found = engine.identify(handle)
+        assert (found and found.origin) is Origin.ADOPTED
+        assert len(place.runs("follower")) == begun + 1
+
+    def test_a_consumer_that_airflow_does_not_start_in_time_fails_by_name(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        with place.scheduler_late(True):
+            engine = desk.engine(wait=1)
+            above, own = desk.spec("three.b", hour), desk.whole("follower.read")
+            desk.check(engine, above, own)
+            assert desk.wait(engine, desk.submit(engine, above)) is AttemptState.SUCCEEDED
+            handle = desk.submit(engine, own)
+            assert desk.wait(engine, handle) is AttemptState.FAILED
+        text = engine.poll(handle).error or ""
+        assert "DAG follower is to start its run for the asset file:///lake/b" in text
+
+    def test_a_consumer_that_waits_for_more_is_started_by_us(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine()
+        above, own = desk.spec("three.b", hour), desk.whole("both.read")
+        desk.check(engine, above, own)
+        assert desk.wait(engine, desk.submit(engine, above)) is AttemptState.SUCCEEDED
+        handle = desk.submit(engine, own)
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        found = engine.identify(handle)
+        assert (found and found.origin) is Origin.CREATED
+
+    def test_a_rollup_is_started_by_us_and_a_consumer_of_each_key_by_airflow(
+        self, place: Place, desk: Desk, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        at = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=len(place.journal()))
+        day, hour = f"{at:%Y-%m-%d}", f"{at:%Y-%m-%dT%H}"
+        engine = desk.engine(kind="partition_key %Y-%m-%dT%H:%M:%S")
+        days = desk.engine(kind="partition_key")
+        for rollup, reader in ((Origin.CREATED, Origin.ADOPTED), (Origin.RERUN, Origin.ADOPTED)):
+            desk.backfill = f"b-{uuid4().hex[:8]}"
+            above, own = (desk.spec(f"{d}.build", at, key=hour) for d in ("hourly", "reader"))
+            desk.check(engine, above, own)
+            assert desk.wait(engine, desk.submit(engine, above)) is AttemptState.SUCCEEDED
+            handle = desk.submit(engine, own)
+            assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+            found = engine.identify(handle)
+            assert (found and found.origin) is reader
+            path = desk.spec("rollup.build", at, key=day)
+            handle = desk.submit(days, path)
+            assert desk.wait(days, handle) is AttemptState.SUCCEEDED
+            found = days.identify(handle)
+            assert (found and found.origin) is rollup
+        assert len(place.of_key("reader.build", f"{hour}:00:00")) == 2
+        assert [tries for _, tries in place.of_key("rollup.build", day)] == [1, 2]
+        assert "Airflow will also start" in caplog.text
+
+    # What tasks do
 
     def test_each_instance_of_a_mapped_task_runs_once(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        (place.folder / "fails").touch()
-        assert desk.run("mapped.build", hour) is AttemptState.FAILED
-        (place.folder / "fails").unlink()
-        for _ in range(2):
+        for number in (2, 4):
             assert desk.run("mapped.build", hour) is AttemptState.SUCCEEDED
-        tries = [line["try"] for line in place.started("mapped.build", hour)]
-        assert sorted(tries) == [1, 1, 2, 2, 3, 3]
-
-    def test_a_mapped_task_of_others_is_adopted_whole(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine, path = desk.engine(), desk.began(desk.spec("mapped.build", hour))
-        place.start("mapped", hour, f"theirs-{uuid4().hex}")
-        until(lambda: place.started("mapped.build", hour))
-        handle = desk.submit(engine, path)
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
-        found = engine.identify(handle)
-        assert found is not None
-        assert found.origin is Origin.ADOPTED
-        assert [line["try"] for line in place.started("mapped.build", hour)] == [1, 1]
+            assert len(place.started("mapped.build", hour)) == number
 
     def test_a_failure_is_one_and_the_next_attempt_clears_it(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
         (place.folder / "fails").touch()
         engine = desk.engine()
-        handle = desk.submit(engine, desk.spec("one.build", hour))
+        handle = desk.submit(engine, desk.spec("one.build", hour, run="r"))
         assert desk.wait(engine, handle) is AttemptState.FAILED
-        failed = "task build is failed after try 1: ValueError: no such column"
-        assert engine.poll(handle).error == failed
-        assert "no such column" in log_of(handle)
+        assert (
+            engine.poll(handle).error
+            == "task build is failed after try 1: ValueError: no such column"
+        )
         assert "task build, try 1:" in log_of(handle)
         (place.folder / "fails").unlink()
-        assert desk.run("one.build", hour, attempt=2) is AttemptState.SUCCEEDED
+        handle = desk.submit(engine, desk.spec("one.build", hour, attempt=2, run="r"))
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
         assert [line["try"] for line in place.started("one.build", hour)] == [1, 2]
 
     def test_tries_that_airflow_makes_again_are_waited_for(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        assert desk.run("retrying.build", hour) is AttemptState.SUCCEEDED
         (place.folder / "fails").touch()
         engine = desk.engine()
-        path = desk.spec("retrying.build", hour)
-        handle = desk.submit(engine, path)
-        until(lambda: len(place.started("retrying.build", hour)) >= 2)
-        assert not engine.poll(handle).state.is_final
-        until(lambda: len(place.started("retrying.build", hour)) >= 3)
+        handle = desk.submit(engine, desk.spec("retrying.build", hour))
+        until(lambda: place.started("retrying.build", hour))
+        time.sleep(0.7)
         (place.folder / "fails").unlink()
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        last = place.started("retrying.build", hour)[-1]["try"]
-        tries = re.findall(r"^task build, try (\d+):$", log_of(handle), re.MULTILINE)
-        assert [*map(int, tries)] == [*range(2, last + 1)]  # the first was of another attempt
-        engine.close()
-        other = desk.engine()
-        found = other.find(path, json.loads(path.read_text())["token"])
-        assert found is not None
-        assert desk.wait(other, found) is AttemptState.SUCCEEDED
+        assert len(place.started("retrying.build", hour)) >= 2
 
     def test_a_job_that_a_task_stores_is_submitted_again_when_the_task_is_cleared(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        """Unless an earlier attempt of the run has submitted it, and could not wait for its end."""
-        assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
-        (place.folder / "fails").touch()
-        name = uuid4().hex
-        assert desk.run("durable.build", hour, run_id=name) is AttemptState.FAILED
-        (place.folder / "fails").unlink()
-        state = desk.run("durable.build", hour, run_id=name, attempt=2)
-        assert state is AttemptState.SUCCEEDED
-        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2]
-        assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
-        assert [line["try"] for line in place.started("durable.build", hour)] == [1, 2, 4]
+        for number in (1, 2):
+            assert desk.run("durable.build", hour) is AttemptState.SUCCEEDED
+            assert len(place.started("durable.build", hour)) == number
 
-    def test_cancel_stops_what_is_ours(self, place: Place, desk: Desk, hour: datetime) -> None:
-        engine = desk.engine()
-        for tries in (1, 2):  # created, and cleared
-            handle = desk.submit(engine, desk.spec("slow.build", hour))
-            until(lambda: len(place.started("slow.build", hour)) == tries)  # noqa: B023
-            engine.cancel(handle)
-            assert desk.wait(engine, handle) is AttemptState.CANCELLED
-            run = place.started("slow.build", hour)[-1]["run"]
-            until(lambda: place.state("slow", run) == "failed")  # noqa: B023
-
-    @pytest.mark.parametrize("is_late", [False, True])
-    def test_cancel_leaves_what_others_have_started(
-        self, place: Place, desk: Desk, hour: datetime, is_late: bool
+    def test_what_the_job_says_in_its_result_file_is_the_outcome(
+        self, desk: Desk, hour: datetime
     ) -> None:
-        path = desk.spec("slow.build", hour)
-        if is_late:  # it counts, and is adopted; else it is waited for
-            desk.began(path)
-        run = f"theirs-{uuid4().hex}"
-        place.start("slow", hour, run)
-        until(lambda: place.started("slow.build", hour))
+        path = desk.spec("one.build", hour)
+        spec = json.loads(path.read_text())
+        result = {"schema_version": 1, "run_id": spec["run_id"], "attempt": 1, "inputs": []}
+        result |= {"token": spec["token"], "state": "succeeded", "outputs": [], "error": None}
+        result |= dict.fromkeys(("started_at", "ended_at"), "2026-01-01T00:00:00Z")
+        Path(spec["result_path"]).write_text(json.dumps(result))
         engine = desk.engine()
         handle = desk.submit(engine, path)
-        found = engine.identify(handle)
-        assert (found and (found.origin, found.id)) == (
-            (Origin.ADOPTED, f"slow/{run}") if is_late else None
-        )
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert engine.poll(handle).result == result
+
+    def test_an_undo_is_the_run_spec_of_a_run_of_its_own(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        with pytest.raises(EngineError, match="cannot be undone") as refused:
+            desk.submit(
+                desk.engine(undo=True), desk.spec("one.build", hour, undo=[{"run_id": "r"}])
+            )
+        assert 'slice = "conf"' in refused.value.hint
+        engine = desk.engine(undo=True, kind="conf")
+        handle = desk.submit(engine, desk.spec("plain.build", hour, undo=[{"run_id": "r"}]))
+        assert desk.wait(engine, handle) is AttemptState.FAILED
+        assert "has left no result of an undo" in str(engine.poll(handle).error)
+        line = [one for one in place.journal() if one["task"] == "plain.build"][-1]
+        assert line["conf"]["lineage_backfill"]["spec"]["undo"] == [{"run_id": "r"}]
+
+    # Cancel, token, refusals
+
+    def test_cancel_stops_what_is_ours(self, place: Place, desk: Desk, hour: datetime) -> None:
+        for origin in (Origin.CREATED, Origin.CREATED):
+            engine = desk.engine()
+            handle = desk.submit(engine, desk.spec("slow.build", hour, run="r"))
+            until(lambda: engine.poll(handle).state is AttemptState.RUNNING)  # noqa: B023
+            found = engine.identify(handle)
+            assert (found and found.origin) is origin
+            engine.cancel(handle)
+            assert desk.wait(engine, handle) is AttemptState.CANCELLED
+            assert engine.poll(handle).error == "stopped by the user"
+
+    def test_cancel_leaves_what_others_have_started(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        place.start("slow", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", hour))
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow.build", hour))
         engine.cancel(handle)
         assert desk.wait(engine, handle) is AttemptState.CANCELLED
-        assert engine.poll(handle).error == "left running: someone else started it in Airflow"
+        assert "someone else started it" in str(engine.poll(handle).error)
+        assert place.state("slow", run) == "running"
         (place.folder / "go").touch()
         until(lambda: place.state("slow", run) == "success")
         assert len(place.started("slow.build", hour)) == 1
 
-    def test_what_an_attempt_runs_as_is_known_to_each_engine(
+    def test_a_token_is_asked_for_again_once_it_has_expired(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        expected = [Origin.CREATED, Origin.RERUN, Origin.ADOPTED]
-        places = [(hour, 1), (hour, 2), (place.fresh(), 1)]
-        for origin, (at, tries) in zip(expected, places, strict=True):
-            (place.folder / "go").unlink(missing_ok=True)
-            engine, path = desk.engine(), desk.spec("slow.build", at)
-            if origin is Origin.ADOPTED:
-                desk.began(path)
-                place.start("slow", at, f"theirs-{uuid4().hex}")
-                until(lambda: place.started("slow.build", at))  # noqa: B023
-            handle = desk.submit(engine, path)
-            found = engine.identify(handle)
-            assert found is not None
-            assert found.origin is origin
-            until(lambda: len(place.started("slow.build", at)) == tries)  # noqa: B023
-            until(lambda: engine.poll(handle).state is AttemptState.RUNNING)  # noqa: B023
-            engine.close()
-            assert found.id == f"slow/{place.started('slow.build', at)[-1]['run']}"
-            other = desk.engine()
-            taken = other.find(path, json.loads(path.read_text())["token"])
-            assert taken is not None
-            assert other.identify(taken) == found
-            (place.folder / "go").touch()
-            assert desk.wait(other, taken) is AttemptState.SUCCEEDED
-            assert other.identify(taken) == found
-
-    def test_it_is_told_when_a_wait_has_become_a_run(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        run = f"theirs-{uuid4().hex}"
-        place.start("slow", hour, run)
-        until(lambda: place.started("slow.build", hour))
-        engine = desk.engine()
-        told: queue.SimpleQueue[str] = queue.SimpleQueue()
-        engine.listen(told.put)
-        handle = desk.submit(engine, desk.spec("slow.build", hour))
-        assert engine.identify(handle) is None
-        assert told.empty()
-        (place.folder / "go").touch()
-        assert told.get(timeout=60) == handle
-        found = engine.identify(handle)
-        assert found is not None
-        assert (found.origin, found.id) == (Origin.RERUN, f"slow/{run}")
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-
-    def test_what_an_earlier_attempt_of_the_run_has_started_is_ours_to_stop(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        for tries, origin in ((1, Origin.CREATED), (2, Origin.RERUN)):
-            first, name = desk.engine(), uuid4().hex
-            desk.submit(first, desk.spec("slow.build", hour, run_id=name))
-            until(lambda: len(place.started("slow.build", hour)) == tries)  # noqa: B023
-            first.close()
-            engine = desk.engine()
-            path = desk.began(desk.spec("slow.build", hour, attempt=2, run_id=name))
-            handle = desk.submit(engine, path)
-            found = engine.identify(handle)
-            assert found is not None
-            assert found.origin is origin
-            engine.cancel(handle)
-            assert desk.wait(engine, handle) is AttemptState.CANCELLED
-            assert engine.poll(handle).error == "stopped by the user"
-            run = place.started("slow.build", hour)[-1]["run"]
-            until(lambda: place.state("slow", run) == "failed")  # noqa: B023
-
-    def test_a_token_that_has_expired_is_renewed(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine = desk.engine(token="stale")
+        tokens = ["stale", place.token("op")]
+        engine = desk.engine(token=lambda: tokens.pop(0))
         engine.open()
         handle = desk.submit(engine, desk.spec("one.build", hour))
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
 
-    def test_an_airflow_that_stays_away_is_reported_once(
-        self,
-        place: Place,
-        desk: Desk,
-        hour: datetime,
-        caplog: pytest.LogCaptureFixture,
-        monkeypatch: pytest.MonkeyPatch,
+    def test_a_token_that_stays_expired_ends_the_backfill_which_loses_nothing(
+        self, place: Place, desk: Desk, hour: datetime
     ) -> None:
-        monkeypatch.setattr(airflow_api, "_BACKOFF", 0.01)
-        engine = desk.engine(wire := Wire())
-        handle = desk.submit(engine, desk.spec("slow.build", hour))
-        wire.is_dead = True
-        time.sleep(2)
-        wire.is_dead = False
+        token = [place.token("op")]
+        engine = desk.engine(token=lambda: token[0], poll=0.1)
+        path = desk.spec("slow.build", hour)
+        handle = desk.submit(engine, path)
+        told: queue.SimpleQueue[str] = queue.SimpleQueue()
+        engine.listen(told.put)
+        token[0] = engine._api._token = "stale"  # type: ignore[attr-defined]
+        assert told.get(timeout=60) == handle
+        with pytest.raises(ServiceUnreachableError, match="has expired") as stale:
+            engine.poll(handle)
+        assert "resume" in stale.value.hint
         (place.folder / "go").touch()
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        said = [one.getMessage() for one in caplog.records if "retrying every" in one.getMessage()]
-        assert len(said) == 1
-        assert said[0].endswith("Check `url` of this engine and that its api-server runs.")
+        later = desk.engine()
+        assert desk.wait(later, str(later.find(path, spec_of(path)["token"]))) is (
+            AttemptState.SUCCEEDED
+        )
+        assert len(place.started("slow.build", hour)) == 1
+
+    def test_a_required_parameter_of_a_dag_is_given_by_conf(
+        self, desk: Desk, hour: datetime
+    ) -> None:
+        with pytest.raises(EngineError, match="Invalid input for param day") as refused:
+            desk.submit(desk.engine(kind="interval"), desk.spec("param.build", hour))
+        assert 'conf = { NAME = "{key}" }' in refused.value.hint
+        state = desk.run("param.build", hour, kind="interval", of={"conf": {"day": "{key}"}})
+        assert state is AttemptState.SUCCEEDED
 
     @pytest.mark.parametrize(
-        ("job", "more", "said"),
+        ("job", "more", "text"),
         [
+            ("none.build", {}, "has no DAG none"),
+            ("one.none", {}, "has no task none"),
             ("paused.build", {}, "DAG paused is paused"),
-            ("nowhere.build", {}, "has no DAG nowhere"),
-            ("one.bild", {}, "DAG one has no task bild"),
             ("only_scheduled.build", {}, "allows no manual runs"),
-            ("plain.build", {}, "does not say which slice"),
-            ("one.build", {"at": datetime(2025, 12, 31, tzinfo=UTC)}, "before the start_date"),
-            ("one.build", {"at": datetime(2096, 1, 1, tzinfo=UTC)}, "in the future"),
-            ("one.build", {"account": "viewer"}, "403"),
-            ("one.build", {"account": "nobody"}, "401"),
-            ("one.build", {"keys": []}, "has 0 keys"),
+            ("one.build", {"years": -9}, "before the start_date"),
+            ("one.build", {"years": 9}, "lies in the future"),
+            ("one.build", {"kind": "partition_key"}, "takes no partition key"),
+            ("hourly.build", {"kind": "interval"}, "is partitioned"),
+            ("slow_key.build", {"kind": "partition_key %Y-%m"}, "writes partition keys as"),
         ],
     )
     def test_what_would_do_nothing_is_refused_before_anything_starts(
-        self, desk: Desk, job: str, more: dict[str, Any], said: str
+        self, place: Place, desk: Desk, hour: datetime, job: str, more: dict[str, Any], text: str
     ) -> None:
-        account = more.pop("account", "op") if "account" in more else "op"
-        at = more.get("at", DAY)
-        given = {"keys": more["keys"]} if "keys" in more else {}
-        engine = desk.engine(username=account, password=account)
-        spec = json.loads(desk.spec(job, at, **given).read_text())
-        with pytest.raises(EngineError, match=said) as refused:
-            engine.check([planned(job)], lambda _run: spec)
+        if job.startswith("slow_key"):
+            place.start_key("slow_key", f"{hour:%Y-%m-%dT%H}")
+        engine = desk.engine(kind=more.get("kind"))
+        at = hour.replace(year=hour.year + more.get("years", 0))
+        with pytest.raises(EngineError, match=text) as refused:
+            desk.check(engine, desk.spec(job, at))
         assert refused.value.hint
 
-    def test_a_good_run_is_not_refused(self, desk: Desk, hour: datetime) -> None:
-        engine = desk.engine()
-        engine.open()
-        spec = json.loads(desk.spec("three.b", hour).read_text())
-        engine.check([planned("three.b")], lambda _run: spec)
-
-    def test_keys_of_queued_and_running_runs_are_live(self, place: Place, desk: Desk) -> None:
-        running, queued, ended = (place.fresh() for _ in range(3))
-        names = [f"theirs-{uuid4().hex}" for _ in range(3)]
-        place.start("slow", ended, names[2])
-        until(lambda: place.started("slow.build", ended))
-        (place.folder / "go").touch()
-        until(lambda: place.state("slow", names[2]) == "success")
-        (place.folder / "go").unlink()
-        place.start("slow", running, names[0])
-        place.start("slow", queued, names[1], run_after="2090-01-01T00:00:00Z")
-        until(lambda: place.started("slow.build", running))
-        of = [f"{hour:%Y-%m-%dT%H}" for hour in (running, queued, ended)]
-        engine = desk.engine()
-        assert desk.live(engine, "slow.build") & {*of} == {*of[:2]}
-        assert desk.live(desk.engine(kind="logical_date + 1h"), "slow.build") >= {
-            f"{hour - timedelta(hours=1):%Y-%m-%dT%H}" for hour in (running, queued)
-        }
-        assert len(desk.live(desk.engine(kind="conf"), "slow.build")) > len(of)
-        (place.folder / "go").touch()
-        until(lambda: place.state("slow", names[0]) == "success")
-        place.ask("PATCH", f"/dags/slow/dagRuns/{names[1]}?update_mask=state", {"state": "failed"})
-        assert desk.live(engine, "slow.build").isdisjoint(of)
-
-    def test_a_run_that_is_held_for_one_job_is_not_live_for_another(
-        self, place: Place, desk: Desk, hour: datetime
+    def test_an_account_that_may_not_start_runs_is_refused(
+        self, desk: Desk, hour: datetime
     ) -> None:
-        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
-        wire = Wire(2)
-        with suppress(Crash):
-            desk.submit(desk.engine(wire), desk.spec("three.b", hour))
-        assert wire.sent[-1] == "POST /api/v2/dags/three/dagRuns"  # and its tasks are not marked
-        assert key in desk.live(engine, "three.b")
-        assert key not in desk.live(engine, "three.a")
-
-    def test_a_backfill_of_airflow_is_under_way_on_all_keys(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        at = f"{hour:%FT%TZ}"
-        body = {"dag_id": "slow", "from_date": at, "to_date": at}
-        number = place.ask("POST", "/backfills", body)["id"]
-        engine = desk.engine()
-        assert len(desk.live(engine, "slow.build")) > 1
-        with pytest.raises(ConflictError, match=rf"backfill {number} .* is under way on DAG slow"):
-            engine.check([planned("slow.build")], lambda _run: {})
-        place.ask("PUT", f"/backfills/{number}/pause")
-        with pytest.raises(ConflictError, match=rf"backfill {number} .* is paused on DAG slow"):
-            engine.live(JobRef("n", "slow.build"))
-        place.ask("PUT", f"/backfills/{number}/cancel")
-        desk.live(engine, "slow.build")
-
-    def test_a_backfill_waits_for_a_run_of_others_or_is_refused(
-        self, place: Place, tmp_path: Path, desk: Desk, hour: datetime
-    ) -> None:
-        run, said = (
-            f"theirs-{uuid4().hex}",
-            f"n:slow.build {hour:%Y-%m-%dT%H} is being run by others",
-        )
-        place.start("slow", hour, run)
-        until(lambda: place.started("slow.build", hour))
-        refuse = {"LINEAGE_BACKFILL_RUN_LIVE_RUNS": "refuse"}
-        refused = backfill(place, tmp_path, "slow.build", hour, **refuse)
-        _, told = refused.communicate(timeout=60)
-        assert refused.returncode == 6
-        assert said in told
-        waits = backfill(place, tmp_path, "slow.build", hour)
-        assert waits.stderr is not None
-        assert any(said in line for line in waits.stderr)
-        assert place.state("slow", run) == "running"
-        (place.folder / "go").touch()
-        _, told = waits.communicate(timeout=120)
-        assert waits.returncode == 0, told
-        lines = place.started("slow.build", hour)
-        assert [(line["run"], line["try"]) for line in lines] == [(run, 1), (run, 2)]
-
-    def test_what_is_refused_is_not_waited_for(self, desk: Desk) -> None:
-        with pytest.raises(EngineError, match="DAG paused is paused"):
-            desk.engine().live(JobRef("n", "paused.build"))
+        engine = desk.engine(username="viewer", password="viewer")
+        with pytest.raises(EngineError, match="403"):
+            desk.check(engine, desk.spec("one.build", hour))
 
     def test_secrets_and_parameters_are_refused_where_they_would_show_or_be_lost(
-        self, place: Place, desk: Desk, hour: datetime
+        self, desk: Desk, hour: datetime
     ) -> None:
         engine = desk.engine()
-        secret = desk.spec("one.build", hour, parameters={"password": "s3cr3t-value"})
-        with pytest.raises(EngineError, match="secret parameter"):
-            desk.submit(engine, secret)
-        told = desk.spec("one.build", hour, parameters={"rate": "2"})
-        assert desk.wait(engine, desk.submit(engine, told)) is AttemptState.SUCCEEDED
+        with pytest.raises(EngineError, match="a secret parameter"):
+            desk.submit(engine, desk.spec("one.build", hour, parameters={"password": "hunter2"}))
+        assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
+        desk.backfill = "b-other"
         with pytest.raises(EngineError, match="passes no parameters"):
-            desk.submit(engine, desk.spec("one.build", hour, parameters={"rate": "3"}))
-        (line,) = place.started("one.build", hour)
-        assert line["conf"]["lineage_backfill"]["spec"]["parameters"] == {"rate": "2"}
+            desk.submit(engine, desk.spec("one.build", hour, parameters={"rate": 2}))
 
-    def test_a_run_of_another_interval_is_refused(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        body = {"dag_run_id": f"theirs-{uuid4().hex}", "logical_date": hour.isoformat()}
-        place.ask("POST", "/dags/one/dagRuns", body)
+    def test_keys_of_queued_and_running_runs_are_live(self, place: Place, desk: Desk) -> None:
+        first, second = place.fresh(), place.fresh()
+        place.start("slow", first, f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", first))
         engine = desk.engine()
-        with pytest.raises(EngineError, match=r"covers .* not "):
-            desk.submit(engine, desk.spec("one.build", hour))
+        assert desk.live(engine, "slow.build") == {f"{first:%Y-%m-%dT%H}"}
+        (place.folder / "go").touch()
+        until(lambda: not desk.live(engine, "slow.build"))
+        desk.submit(engine, desk.spec("slow.build", second))
+        assert not desk.live(engine, "slow.build")  # one of ours
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("limit", range(5))
-    @pytest.mark.parametrize("scene", ["created", "held", "cleared", "waited"])
+    # Crashes and costs
+
+    @pytest.mark.parametrize("limit", range(6))
+    @pytest.mark.parametrize("scene", ["created", "cleared", "awaited", "retried"])
     def test_a_process_that_dies_between_any_two_requests_is_taken_over(
         self, place: Place, desk: Desk, scene: str, limit: int
     ) -> None:
+        """Killed twice, on machines that share only the run store; each time it runs once."""
         for arrives in self.arrivals:
             hour = place.fresh()
-            self._dies_at(place, desk, scene, Wire(limit, arrives=arrives), hour)
-
-    def _dies_at(self, place: Place, desk: Desk, scene: str, wire: Wire, hour: datetime) -> None:
-        """Let an engine die at a request, and another one take over."""
-        job = {"held": "three.b", "waited": "slow.build"}.get(scene, "one.build")
-        (place.folder / "go").unlink(missing_ok=True)
-        if scene in ("cleared", "waited"):
-            place.start(job.partition(".")[0], hour, f"theirs-{uuid4().hex}")
-            until(lambda: place.started(job, hour))
-        if scene == "cleared":
-            until(lambda: self._has_ended(place, hour))
-        before = len(place.started(job, hour))
-        path = desk.spec(job, hour)
-        token = json.loads(path.read_text())["token"]
-        first = desk.engine(wire)
-        with suppress(Crash):
-            handle = first.submit(path, token)
+            job, expected = "one.build", 1
+            attempt = 1
+            if scene == "cleared":
+                place.start("one", hour, run := f"theirs-{uuid4().hex}")
+                until(lambda: place.state("one", run) == "success")
+                expected = 2
+            elif scene == "awaited":
+                place.start("slow", hour, f"theirs-{uuid4().hex}")
+                job, expected = "slow.build", 2
+                until(lambda: place.started("slow.build", hour))  # noqa: B023
+            elif scene == "retried":
+                (place.folder / "fails").touch()
+                path = desk.spec(job, hour, run=f"r{hour:%d%H}")
+                engine = desk.engine()
+                assert desk.wait(engine, desk.submit(engine, path)) is AttemptState.FAILED
+                (place.folder / "fails").unlink()
+                attempt, expected = 2, 2
+            path = desk.spec(job, hour, run=f"r{hour:%d%H}", attempt=attempt)
+            for number in (limit, limit // 2):
+                engine = desk.engine(wire := Wire(number, arrives=arrives))
+                with suppress(Crash, EngineError, ServiceUnreachableError):
+                    engine.find(path, spec_of(path)["token"])
+                    until(lambda: wire.is_dead or _is_over(engine, path), 2)  # noqa: B023
+                engine.close()
             (place.folder / "go").touch()
-            until(lambda: wire.is_dead or first.poll(handle).state.is_final)
-        first.close()
+            last = desk.engine()
+            handle = last.find(path, spec_of(path)["token"])
+            assert handle is not None
+            assert desk.wait(last, handle) is AttemptState.SUCCEEDED, last.poll(handle)
+            time.sleep(0.5)
+            assert len(place.started(job, hour)) == expected, (arrives, place.started(job, hour))
+            (place.folder / "go").unlink()
+
+    def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
+        hours = [place.fresh() for _ in range(10)]
+        for number in range(2):
+            engine = desk.engine(wire := Wire())
+            paths = [desk.spec("one.build", hour) for hour in hours]
+            desk.check(engine, *paths)
+            handles = [desk.submit(engine, path) for path in paths]
+            for handle in handles:
+                assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+            polls = Counter(wire.sent)["POST /api/v2/dags/~/dagRuns/list"]
+            assert len(wire.sent) - 2 * polls <= 10 * len(hours) + 10, (number, Counter(wire.sent))
+
+    def test_a_backfill_waits_for_a_run_of_others_or_is_refused(
+        self, place: Place, desk: Desk, hour: datetime, tmp_path: Path
+    ) -> None:
+        place.start("slow", hour, f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", hour))
+        refused = backfill(
+            place, tmp_path, "slow.build", hour, LINEAGE_BACKFILL_RUN_LIVE_RUNS="refuse"
+        )
+        _, text = refused.communicate(timeout=120)
+        assert refused.returncode == ConflictError.exit_code, text
+        assert "is being run by others, according to engine 'airflow'" in text
+        waiting = backfill(place, tmp_path, "slow.build", hour)
+        time.sleep(3)
+        assert len(place.started("slow.build", hour)) == 1
         (place.folder / "go").touch()
-        second = desk.engine()
-        found = second.find(path, token)
-        if found is None:
-            found = desk.submit(second, desk.spec(job, hour, attempt=2))
-        assert desk.wait(second, found) is AttemptState.SUCCEEDED, second.poll(found)
-        second.close()
-        assert len(place.started(job, hour)) == before + 1
-        if scene == "held":
-            assert not place.started("three.a", hour)
-            assert not place.started("three.c", hour)
+        _, text = waiting.communicate(timeout=120)
+        assert waiting.returncode == 0, text
+        assert len(place.started("slow.build", hour)) == 2
 
-    def _has_ended(self, place: Place, hour: datetime) -> bool:
-        run = place.started("one.build", hour)[-1]["run"]
-        return place.state("one", run) == "success"
 
-    def test_a_run_that_appears_after_the_runs_were_listed_is_run_again(
-        self, place: Place, desk: Desk
-    ) -> None:
-        hours = [place.fresh() for _ in range(3)]
-        wire = Wire()
-        engine = desk.engine(wire)
-        paths = [desk.spec("one.build", hour) for hour in hours]
-        desk.check(engine, paths)
-        wire.sent.clear()
-        assert desk.wait(engine, desk.submit(engine, paths[0])) is AttemptState.SUCCEEDED
-        place.start("one", hours[1], f"theirs-{uuid4().hex}")
-        until(lambda: place.started("one.build", hours[1]) and self._has_ended(place, hours[1]))
-        assert desk.wait(engine, desk.submit(engine, paths[1])) is AttemptState.SUCCEEDED
-        wire.sent.clear()
-        assert desk.wait(engine, desk.submit(engine, paths[2])) is AttemptState.SUCCEEDED
-        assert wire.sent[0] == "POST /api/v2/dags/one/dagRuns"  # the list said that it is free
-        lines = [place.started("one.build", hour) for hour in hours]
-        assert [[line["try"] for line in tries] for tries in lines] == [[1], [1, 2], [1]]
-        assert [len({line["run"] for line in tries}) for tries in lines] == [1, 1, 1]
+def berlin_day(day: str) -> tuple[datetime, datetime]:
+    """Return the ends of a day in Berlin, of 23 to 25 hours."""
+    start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    return start.astimezone(UTC), (start + timedelta(days=1)).astimezone(UTC)
 
-    def test_what_is_being_started_is_not_looked_at_meanwhile(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        """What was read before a clear would else be judged after it, and cleared again."""
 
-        class Slow(Wire):
-            def send(self, request: Any, **settings: Any) -> Any:
-                time.sleep(1 if "/clear" in request.path_url else 0)
-                return super().send(request, **settings)
+def spec_of(path: Path) -> dict[str, Any]:
+    """Read a run spec."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
-        assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
-        engine = desk.engine(wire := Slow())
-        handle = desk.submit(engine, desk.spec("one.build", hour))
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert wire.sent.count("GET /api/v2/dags/one/dagRuns") == 1
 
-    def test_tasks_of_a_key_that_ran_after_they_were_listed_are_read_again(
-        self, place: Place, desk: Desk
-    ) -> None:
-        hours = [place.fresh() for _ in range(4)]
-        keys = [f"{hour:%Y-%m-%dT%H}" for hour in hours]
-        (place.folder / "go").touch()
-        theirs = [place.start_key("slow_key", key) for key in keys]
-        until(lambda: all(place.state("slow_key", run) == "success" for run in theirs))
-        engine = desk.engine(wire := Wire())
-        paths = [desk.spec("slow_key.build", hour) for hour in hours]
-        specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
-        first, *_ = specs
-        runs = [
-            structs.replace(
-                planned("slow_key.build"), id=name, upstream=() if name == first else (first,)
-            )
-            for name in specs
-        ]
-        engine.check(runs, lambda run: specs[run.id])
-        assert desk.wait(engine, desk.submit(engine, paths[0])) is AttemptState.SUCCEEDED
-        clear: dict[str, Any] = {"dag_run_id": theirs[1], "task_ids": ["build"], "note": "by hand"}
-        clear |= {"dry_run": False, "only_failed": False, "prevent_running_task": True}
-        place.ask("POST", "/dags/slow_key/clearTaskInstances", clear)
-        until(lambda: len(place.of_key("slow_key.build", keys[1])) == 2)
-        handle = desk.submit(engine, paths[1])
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        found = engine.identify(handle)
-        assert found is not None
-        assert found.origin is Origin.ADOPTED
-        wire.sent.clear()
-        assert desk.wait(engine, desk.submit(engine, paths[2])) is AttemptState.SUCCEEDED
-        begun = wire.sent[: wire.sent.index("POST /api/v2/dags/slow_key/clearTaskInstances")]
-        assert [line.partition(" ")[0] for line in begun] == ["GET", "DELETE"]
-        tries = [[number for _, number in place.of_key("slow_key.build", key)] for key in keys]
-        assert tries == [[1, 2], [1, 2], [1, 2], [1]]
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("job", "kind"),
-        [
-            ("one.build", "interval"),
-            ("plain.build", "logical_date"),
-            ("slow_key.build", "partition_key"),
-        ],
-    )
-    def test_many_runs_take_few_requests_each(
-        self, place: Place, desk: Desk, job: str, kind: str
-    ) -> None:
-        """Twenty runs at once: those of a DAG that runs two at once wait in Airflow."""
-        (place.folder / "go").touch()
-        hours = [place.fresh() for _ in range(20)]
-        for tries in (1, 2):  # created, and cleared
-            sent = self.requests_of(place, desk, job, hours, tries, kind=kind)
-            assert sent.total() <= 5 * 20, sent
-
-    @pytest.mark.slow
-    def test_runs_whose_asset_starts_nothing_yet_take_few_requests_too(
-        self, place: Place, desk: Desk
-    ) -> None:
-        """One hour of each of many days: a rollup of the days starts none of them."""
-        numbers = [(place.fresh() - DAY) // timedelta(hours=1) for _ in range(12)]
-        hours = [datetime(1960, 1, 1, tzinfo=UTC) + timedelta(days=number) for number in numbers]
-        form = "partition_key %Y-%m-%dT%H:%M:%S"
-        for tries in (1, 2):
-            sent = self.requests_of(place, desk, "hourly.build", hours, tries, kind=form)
-            assert sent.total() <= 5 * 12, sent
-            assert sent["GET /api/v2/assets/events"] <= 6, sent
-
-    def requests_of(
-        self,
-        place: Place,
-        desk: Desk,
-        job: str,
-        hours: Sequence[datetime],
-        tries: int = 1,
-        kind: str | None = None,
-    ) -> Counter[str]:
-        """Run a job once for each hour; return how often each request was sent."""
-        wire = Wire()
-        engine = desk.engine(wire, kind=kind, poll=4)
-        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        engine.listen(ended.put)
-        paths = [desk.spec(job, hour) for hour in hours]
-        desk.check(engine, paths)
-        wire.sent.clear()
-        before = len(place.journal())
-        left = {desk.submit(engine, path) for path in paths}
-        while left:
-            handle = ended.get(timeout=120)
-            if engine.poll(handle).state.is_final:
-                assert engine.poll(handle).state is AttemptState.SUCCEEDED
-                left.discard(handle)
-        lines = place.journal()[before:]
-        ran = [
-            one for one in lines if one["task"] == job and not one["run"].startswith("scheduled")
-        ]
-        assert [line["try"] for line in ran] == [tries] * len(hours)
-        assert len({(line["start"], line["key"]) for line in ran}) == len(hours)
-        return Counter(wire.sent)
+def _is_over(engine: Engine, path: Path) -> bool:
+    return engine.poll(str(path)).state.is_final

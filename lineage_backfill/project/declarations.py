@@ -300,19 +300,25 @@ def _members(policy: WritePolicy) -> dict[str, Any]:
 
 #: The field of a DAG run with the run key; `logical_date` takes an offset, ` + 26h`, and
 #: `partition_key` the format of strftime that the DAG writes keys in.
-AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
+AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "asset", "conf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagTasks:
     """The tasks of a DAG that run a job; `slice` None follows its timetable.
 
-    Without `dag` and `tasks` they come from the lineage.
+    Without `dag` and `tasks` they come from the lineage. `cron` and `zone` are its timetable where
+    they are known better than Airflow says, `conf` the parameters of runs that are created. With
+    `whole_dag` such a run may run tasks that are not planned.
     """
 
-    dag: str
-    tasks: tuple[str, ...]
+    dag: str = ""
+    tasks: tuple[str, ...] = ()
     slice: str | None = None
+    cron: str | None = None
+    zone: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    whole_dag: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,9 +297,21 @@ def _airflow(table: Table) -> DagTasks | None:
         )
     if (dag is None) != (tasks is None):
         raise table.error("`dag` and `task` go together", hint="Give both, or neither.")
-    if dag is None and kind is None:
-        return None
-    return DagTasks(dag=dag or "", tasks=tasks or (), slice=kind)
+    conf = {name: str(value) for name, value in table.mapping("conf").items()}
+    for name, text in conf.items():
+        if wrong := set(re.findall(r"{(.*?)}", text)) - {"key", "start", "end"}:
+            raise table.error(
+                f"`conf.{name}` names {{{min(wrong)}}}, which no run has",
+                hint="Use {key}, {start} or {end}.",
+            )
+    found = DagTasks(
+        dag=dag or "",
+        tasks=tasks or (),
+        slice=kind,
+        conf=conf,
+        whole_dag=table.flag("whole_dag", False),
+    )
+    return None if found == DagTasks() else found
 
 
 def _rules(table: Table) -> RunRules:

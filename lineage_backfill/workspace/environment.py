@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill import redaction
+from lineage_backfill.errors import ConfigError, ServiceUnreachableError
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.references import revealed
@@ -38,6 +39,7 @@ SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 
 _log = logging.getLogger(__name__)
 _SQLITE = "sqlite:///"
+_COMMAND_TIMEOUT = 60  # seconds for a command that prints a secret
 
 
 def load(name: str) -> Any:
@@ -152,6 +154,38 @@ def true_text(text: str, *, base: Path, place: str = "[[notify]]") -> str:
     found: str = revealed(text, place=place, base=base, environ=os.environ, read=read_file)
     redaction.remember([found])
     return found
+
+
+def current_secret(source: object, *, base: Path, place: str) -> str:
+    """Return a secret that may change: a reference, read again, or the output of a command.
+
+    `source` is a reference, or a table with the `command`. Raises ConfigError.
+    """
+    if isinstance(source, str):
+        return true_text(source, base=base, place=place)
+    command = source.get("command") if isinstance(source, Mapping) else None
+    if not (isinstance(command, list) and command and len(source) == 1):  # type: ignore[arg-type]
+        raise ConfigError(
+            f"{place}: `token` must be a reference or a command",
+            hint='Write token = "file:PATH", "env:NAME" or { command = ["program", "argument"] }.',
+        )
+    try:
+        found = subprocess.run(
+            [str(part) for part in command],
+            cwd=base,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_COMMAND_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ServiceUnreachableError(
+            f"{place}: the command of `token` failed: {redaction.redacted(str(error))}",
+            hint="Run it by hand; it must print the token.",
+        ) from error
+    redaction.remember([found.stdout.strip()])
+    return found.stdout.strip()
 
 
 def account() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -38,6 +38,7 @@ from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (
     SQL_STORE,
+    current_secret,
     load,
     load_functions,
     log_time,
@@ -200,14 +201,18 @@ class Workspace:
             settings["conf"] = {**self.project.spark, **settings.get("conf", {})}
         if declared.kind == "airflow":
             place = f"[engines.{declared.name}]"
-            for name in ("password", "token"):
-                if isinstance(text := settings.get(name), str):
-                    settings[name] = true_text(text, base=self.project.root, place=place)
-            for name in ("tasks", "calendar"):
+            root, token = self.project.root, settings.get("token")
+            if isinstance(text := settings.get("password"), str):
+                settings["password"] = true_text(text, base=root, place=place)
+            if token is not None:
+                settings["token"] = partial(current_secret, token, base=root, place=place)
+                settings["token"]()  # an error of its table comes first
+            for name in ("tasks", "calendar", "writers"):
                 if name in settings:
                     raise ConfigError(f"{place}: unknown key `{name}`")
             settings["tasks"] = self._airflow_task
             settings["calendar"] = self._calendar
+            settings["writers"] = self._airflow_writers
         return settings
 
     @cached_property
@@ -236,11 +241,23 @@ class Workspace:
         if named is None or not named.dag:
             if seen is None:
                 return None
-            named = DagTasks(dag=seen.dag, tasks=(seen.task,))
+            named = replace(named or DagTasks(), dag=seen.dag, tasks=(seen.task,))
+        timetable = (seen and seen.dag == named.dag and seen.timetable) or {}
+        zone = (declared.schedule_zone if declared else None) or timetable.get("timezone")
+        named = replace(named, cron=declared.schedule if declared else None, zone=zone)
         if seen is not None and seen.dag == named.dag and kind in (None, "partition_key"):
             told = slice_of(seen.timetable or {}) or ""
             kind = told if told.startswith("partition_key") else kind
         return replace(named, slice=kind)
+
+    def _airflow_writers(self, dag: str) -> Mapping[str, str]:
+        """Return the jobs that are known to write by the tasks of a DAG."""
+        nodes = self.snapshot.jobs.values()
+        declared = self.project.declarations.jobs
+        seen = [(node.airflow, node.ref.name) for node in nodes if node.airflow and node.writes]
+        found = {task.task: name for task, name in seen if task.dag == dag}
+        named = [(one.airflow, one.name) for one in declared if one.airflow and one.writes]
+        return found | {task: name for one, name in named if one.dag == dag for task in one.tasks}
 
     def live_keys(
         self, engines: Mapping[str, Engine]

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests import fake_airflow
-from tests.airflow_suite import AirflowSuite, Desk, Place
+from tests.airflow_suite import AirflowSuite, Place
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 class TestFakeAirflow(AirflowSuite):
     """The suite against the fake server."""
 
-    hold = -3  # the engine adds what a server's date may be late
     arrivals = (False, True)
 
     @pytest.fixture(scope="class")
@@ -23,10 +22,3 @@ class TestFakeAirflow(AirflowSuite):
         folder = tmp_path_factory.mktemp("airflow")
         with fake_airflow.serve(folder) as url:
             yield Place(url, folder)
-
-    @pytest.mark.slow
-    def test_tasks_among_others_and_their_assets_take_few_requests_too(
-        self, place: Place, desk: Desk
-    ) -> None:
-        sent = self.requests_of(place, desk, "three.b", [place.fresh() for _ in range(20)])
-        assert sent.total() <= 5 * 20, sent

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-import requests
-
 from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError, UnfitRunError
+from lineage_backfill.http import BUSY, Answer, HttpClient, HttpSettings
 
-_log = logging.getLogger(__name__)
-_PASSING = frozenset({429, 500, 502, 503, 504})
-_ABSENT = frozenset({404, 405})  # what an older Airflow says to a path that it does not know
-_TRIES = 3  # of a request that changes nothing
-_BACKOFF = 0.5  # seconds; twice as long each time
 _PAGE = 100  # Airflow's own maximum
 #: A server may send an older date, in whole seconds, with many answers.
 _LATE = 5.0
@@ -31,9 +22,9 @@ _STALE = "Invalid JWT token"
 class AirflowApi:
     """Client of one Airflow.
 
-    A `token` is used as given; with `username` and `password` one is fetched, and renewed when it
-    expires. `timeout` is in seconds, for each request. Read requests are retried. Raises
-    EngineRefusalError, and ServiceUnreachableError if Airflow does not answer.
+    `token` returns the current token, None to log in with `username` and `password`; it is asked
+    again once its token has expired. Read requests are repeated. Raises EngineRefusalError, and
+    ServiceUnreachableError if Airflow does not answer or the token has expired.
     """
 
     def __init__(
@@ -42,20 +33,25 @@ class AirflowApi:
         *,
         username: str = "",
         password: str = "",
-        token: str = "",
+        token: Callable[[], str] | None = None,
         timeout: float = 30,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._login = {"username": username, "password": password} if password else None
-        self._token = token
-        self._timeout = timeout
-        self._session = requests.Session()
+        check = "Check `url` of this engine and that its api-server runs."
+        self._http = HttpClient(
+            url, HttpSettings(timeout=timeout, retries=3, busy=BUSY | {500}, check=check)
+        )
+        self.url = self._http.address
+        self._login = {"username": username, "password": password}
+        self._renewed = token or self._logged_in
+        self._token = ""
         self._renewing = Lock()
         self._ahead = 0.0  # seconds that Airflow's clock is ahead of this one, at most
+        #: Whether the last request failed because the token has expired.
+        self.has_expired = False
 
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._http.close()
 
     def now(self) -> datetime:
         """Return the current instant by Airflow's clock, or a slightly later one."""
@@ -63,12 +59,11 @@ class AirflowApi:
 
     def refuse_other_versions(self) -> None:
         """Raise UnfitRunError if this is not Airflow 3; needs no account."""
-        answer = self._send("GET", "/api/v2/version", None, None, self._token)
+        answer = self._http.get("/api/v2/version")
         version = _version(answer)
-        if answer.status_code == requests.codes.not_found:
-            old = self._send("GET", "/api/v1/version", None, None, self._token)
-            is_there = old.status_code != requests.codes.not_found
-            version = _version(old) or ("2" if is_there else "")
+        if answer.status == 404:
+            old = self._http.get("/api/v1/version")
+            version = _version(old) or ("" if old.status == 404 else "2")
         elif not answer.ok:  # behind a proxy that needs a login
             version = str(self.get("/version")["version"])
         if not version:
@@ -88,18 +83,18 @@ class AirflowApi:
         """Return the answer at a path."""
         return self._ask("GET", path, query=query)
 
-    def find(self, path: str) -> Any:
+    def find(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """Return the answer at a path, None for 404."""
         try:
-            return self.get(path)
+            return self.get(path, query)
         except EngineRefusalError as error:
-            if error.status == requests.codes.not_found:
+            if error.status == 404:
                 return None
             raise
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a request that changes something, once."""
-        return self._ask("POST", path, body=body)
+    def post(self, path: str, body: Mapping[str, Any], *, again: bool = False) -> Any:
+        """Send a request once, or `again` if it changes nothing."""
+        return self._ask("POST", path, body=body, again=again)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Set members to values; may be repeated."""
@@ -110,7 +105,7 @@ class AirflowApi:
         try:
             self._ask("DELETE", path, query=query, again=True)
         except EngineRefusalError as error:
-            if error.status not in _ABSENT:
+            if error.status not in (404, 405):  # what an older Airflow answers
                 raise
 
     def listed(
@@ -140,12 +135,10 @@ class AirflowApi:
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list whose query is in the request body, page by page."""
         page = {**wanted, "page_limit": _PAGE, "order_by": "id"}
-
-        def ask(offset: int) -> Any:
-            body = {**page, "page_offset": offset}
-            return self._ask("POST", f"/dags/~/{what}/list", body=body, again=True)
-
-        return _pages(member, ask)
+        path = f"/dags/~/{what}/list"
+        return _pages(
+            member, lambda offset: self.post(path, {**page, "page_offset": offset}, again=True)
+        )
 
     def _ask(
         self,
@@ -156,94 +149,72 @@ class AirflowApi:
         body: Mapping[str, Any] | None = None,
         again: bool | None = None,
     ) -> Any:
-        tries = _TRIES if again or method == "GET" else 1
-        for number in range(1, tries + 1):
-            try:
-                return self._read(method, path, self._authorised(method, path, query, body))
-            except ServiceUnreachableError:
-                if number == tries:
-                    raise
-            time.sleep(_BACKOFF * 2**number)
-        raise AssertionError("a request is tried at least once")
+        # Pages of the UI read what the API does not offer.
+        place = path if path.startswith("/ui/") else f"/api/v2{path}"
 
-    def _read(self, method: str, path: str, answer: requests.Response) -> Any:
-        """Return the document of an answer; one that is not JSON comes from a proxy."""
-        if answer.status_code == requests.codes.no_content:
-            return None
-        with suppress(ValueError):
-            document = answer.json()
-            if answer.ok:
-                return document
-            if answer.status_code not in _PASSING:
-                raise self._refusal(method, path, answer)
-        raise ServiceUnreachableError(
-            f"{self.url}: answers {answer.status_code}: {_said(answer)}",
-            hint="Check Airflow's api-server and its log, and the proxies before it.",
-        )
+        def send(token: str) -> Answer:
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = self._http.send(
+                method, place, query=query, body=body, headers=headers, again=again
+            )
+            if at := answer.sent_at:
+                self._ahead = at.timestamp() + _LATE - time.time()
+            return answer
 
-    def _authorised(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None,
-    ) -> requests.Response:
-        """Send a request; with an expired token, renew it and send again."""
         token = self._token or self._renew("")
-        answer = self._send(method, f"/api/v2{path}", query, body, token)
-        is_stale = answer.status_code == requests.codes.unauthorized or (
-            answer.status_code == requests.codes.forbidden and _said(answer) == _STALE
-        )
-        if is_stale and self._login is not None:
-            answer = self._send(method, f"/api/v2{path}", query, body, self._renew(token))
-        return answer
+        answer = send(token)
+        if _is_stale(answer) and (renewed := self._renew(token)) != token:
+            answer = send(renewed)
+        self.has_expired = _is_stale(answer)
+        if self.has_expired:
+            raise ServiceUnreachableError(
+                f"the token for Airflow at {self.url} has expired, or is not valid",
+                hint="Renew it, then `resume`: nothing is lost. A `token` may be read again from a"
+                ' file ("file:PATH") or a command; `username` and `password` renew it by'
+                " themselves.",
+            )
+        return self._read(method, path, answer)
 
     def _renew(self, stale: str) -> str:
         with self._renewing:
-            if self._token == stale and self._login is not None:
-                answer = self._send("POST", "/auth/token", None, self._login, "")
-                self._token = str(self._read("POST", "/auth/token", answer)["access_token"])
+            if self._token == stale:
+                self._token = self._renewed()
             return self._token
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None,
-        token: str,
-    ) -> requests.Response:
-        began = time.monotonic()
-        try:
-            answer = self._session.request(
-                method,
-                self.url + path,
-                params=query,
-                json=body,
-                headers={"Authorization": f"Bearer {token}"} if token else {},
-                timeout=self._timeout,
-                allow_redirects=False,
-            )
-        except requests.RequestException as error:
-            raise ServiceUnreachableError(
-                f"Airflow at {self.url} cannot be reached: {type(error).__name__}",
-                hint="Check `url` of this engine and that its api-server runs.",
-            ) from error
-        _log.info("%s %s: %d in %.2f s", method, path, answer.status_code, time.monotonic() - began)
-        if date := answer.headers.get("Date"):
-            self._ahead = parsedate_to_datetime(date).timestamp() + _LATE - time.time()
-        return answer
+    def _logged_in(self) -> str:
+        path = "/auth/token"
+        answer = self._http.send("POST", path, body=self._login, again=True)
+        return str(self._read("POST", path, answer)["access_token"])
 
-    def _refusal(self, method: str, path: str, answer: requests.Response) -> EngineRefusalError:
-        status, said = answer.status_code, _said(answer)
-        if status == requests.codes.unauthorized:
+    def _read(self, method: str, path: str, answer: Answer) -> Any:
+        """Return the document of an answer; one that is not JSON comes from a proxy."""
+        if answer.status == 204:
+            return None
+        try:
+            document = answer.json()
+        except ServiceUnreachableError:
+            document = None
+        if answer.ok and document is not None:
+            return document
+        if document is None or answer.status in BUSY or answer.status >= 500:
+            raise ServiceUnreachableError(
+                f"{self.url}: answers {answer.status}: {_reason(answer)}",
+                hint="Check Airflow's api-server and its log, and the proxies before it.",
+            )
+        raise self._refusal(method, path, answer)
+
+    def _refusal(self, method: str, path: str, answer: Answer) -> EngineRefusalError:
+        hint = "Check the DAG in Airflow and the `dag`, `task` and `slice` of the job."
+        if answer.status == 401:
             hint = "Give this engine `username` and `password`, or a `token` that is valid."
-        elif status == requests.codes.forbidden:
+        elif answer.status == 403:
             hint = "Give the account a role that may start and clear runs, such as Op or User."
-        else:
-            hint = "Check the DAG in Airflow and the `dag`, `task` and `slice` of the job."
+        elif "Invalid input for param" in _reason(answer):
+            hint = 'Give the job the value of its DAG\'s parameter: conf = { NAME = "{key}" }.'
         return EngineRefusalError(
-            f"Airflow refuses {method} {path} ({status}): {said}", status, hint=hint
+            f"Airflow refuses {method} {path} ({answer.status}): {_reason(answer)}",
+            answer.status,
+            hint=hint,
         )
 
 
@@ -252,19 +223,25 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _version(answer: requests.Response) -> str:
+def _is_stale(answer: Answer) -> bool:
+    is_page = answer.body.lstrip().startswith(b"<")  # of a proxy
+    is_refused = answer.status == 401 and not is_page
+    return is_refused or (answer.status == 403 and _reason(answer) == _STALE)
+
+
+def _version(answer: Answer) -> str:
     try:
         return str(answer.json()["version"]) if answer.ok else ""
-    except (ValueError, KeyError, TypeError):
+    except (ServiceUnreachableError, KeyError, TypeError):
         return ""
 
 
-def _said(answer: requests.Response) -> str:
+def _reason(answer: Answer) -> str:
     """Return the sentence in an answer."""
     try:
         detail = answer.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:300] or answer.reason
+    except (ServiceUnreachableError, KeyError, TypeError):
+        return answer.text[:300]
     if isinstance(detail, list):
         detail = "; ".join(str(one.get("msg", one)) for one in detail)
     if isinstance(detail, dict):

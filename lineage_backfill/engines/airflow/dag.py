@@ -1,4 +1,4 @@
-"""A DAG as Airflow describes it: its timetable, its tasks, and why it cannot be run."""
+"""A DAG as Airflow describes it: its timetable and tasks, and why it cannot be run."""
 
 from __future__ import annotations
 
@@ -6,31 +6,44 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn
-
-import requests
+from typing import Any
 
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.slice import PREFIX, Slice, no_slice
-from lineage_backfill.errors import ConflictError, EngineRefusalError, UnfitRunError
+from lineage_backfill.engines.airflow.slices import PREFIX, Slice, slice_for
+from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageError
+from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
 
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """One DAG: its details, its tasks by id, and the tasks whose assets trigger other DAGs."""
+    """One DAG: its details, and its tasks by id."""
 
     details: Mapping[str, Any]
     tasks: Mapping[str, Mapping[str, Any]]
-    producers: frozenset[str]
 
     @property
     def id(self) -> str:
         """The id of the DAG."""
         return str(self.details["dag_id"])
 
-    def kind(self, task: DagTasks) -> str:
-        """Return what a run key means to this DAG; raises UnfitRunError if it must be declared."""
+    @property
+    def version(self) -> int:
+        """The number of its newest version."""
+        return int((self.details.get("latest_dag_version") or {}).get("version_number", 0))
+
+    def slice_of(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
+        """Return the slice of a run spec; raises UnfitRunError if it has none."""
+        is_whole = [one["key"] for one in spec.get("keys") or ()] == ["*"]
+        kind = self.kind(task, is_whole=is_whole)
+        grid = self._grid(task) if kind == "interval" else None
+        return slice_for(kind, spec, self._zone(task), grid)
+
+    def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
+        """Return what a run key means to this DAG; raises UnfitRunError if it must be declared.
+
+        `is_whole` states that the job is not partitioned.
+        """
         is_partitioned = self.details.get("timetable_partitioned")
         if task.slice is not None:
             if is_partitioned and not task.slice.startswith("partition_key"):
@@ -41,70 +54,58 @@ class Dag:
             return task.slice
         if is_partitioned:
             return "partition_key"
+        if is_whole and self.details.get("asset_expression"):
+            return "asset"
         start = self.details.get("next_dagrun_data_interval_start")
         if start and start != self.details.get("next_dagrun_data_interval_end"):
             return "interval"
-        shown = self.details.get("timetable_summary")
-        raise no_slice(f"the timetable of DAG {self.id} ({shown}) does not say")
-
-    def has_changed_since(self, run: Mapping[str, Any]) -> bool:
-        """Whether a run is of an older version of the DAG, and would go on as the newest one.
-
-        One of a versioned bundle keeps its version.
-        """
-        newest = (self.details.get("latest_dag_version") or {}).get("version_number", 0)
-        own = max((one["version_number"] for one in run.get("dag_versions") or ()), default=newest)
-        return own < newest and not run.get("bundle_version")
-
-    def others(self, task: DagTasks) -> Mapping[str, str]:
-        """Return the tasks that a job does not need, with the state to set in a new run."""
-        above: set[str] = set()
-        todo = list(task.tasks)
-        while todo:
-            name = todo.pop()
-            found = {
-                other
-                for other, one in self.tasks.items()
-                if name in one["downstream_task_ids"] and other not in above
-            }
-            above |= found
-            todo += found
-        return {
-            name: "success" if name in above else "skipped"
-            for name in self.tasks
-            if name not in task.tasks
-        }
-
-    def above(self, tasks: Collection[str]) -> list[str]:
-        """Return the other tasks that these tasks directly wait for."""
-        return [
-            name
-            for name, one in self.tasks.items()
-            if name not in tasks and not set(tasks).isdisjoint(one["downstream_task_ids"])
-        ]
-
-    def follows(self, task: DagTasks, before: DagTasks, among: Collection[str]) -> bool:
-        """Whether Airflow starts a job's tasks only after all tasks of another job succeeded.
-
-        `among` are the tasks that are started together: only these wait for each other.
-        """
-        within = {*among, *task.tasks}
-        rules = {self.tasks[name].get("trigger_rule", "all_success") for name in task.tasks}
-        return rules == {"all_success"} and all(
-            set(task.tasks) <= self._below(name, within) for name in before.tasks
+        raise UnfitRunError(
+            f"the timetable of DAG {self.id} ({self.details.get('timetable_summary')}) does not"
+            " say which slice a run is for",
+            hint='Declare it in the [[job]]: slice = "logical_date" for the key that begins when'
+            ' the DAG fires, "logical_date + 1d" for the day before, "interval",'
+            ' "partition_key", "asset" or "conf".',
         )
 
-    def _below(self, task: str, within: Collection[str]) -> set[str]:
-        found, todo = set[str](), [task]
-        while todo:
-            below = set(self.tasks[todo.pop()]["downstream_task_ids"]) & set(within) - found
-            found |= below
-            todo += below
-        return found
+    def _zone(self, task: DagTasks) -> str:
+        return task.zone or self.details.get("timezone") or "UTC"
 
-    def feeds(self, task: DagTasks) -> bool:
-        """Whether a success of the task is an event of an asset."""
-        return not self.producers.isdisjoint(task.tasks)
+    def _grid(self, task: DagTasks) -> Grid | None:
+        """Return the data intervals of the timetable, None if it is not a cron expression."""
+        try:
+            return cron_grid(task.cron or str(self.details["timetable_summary"]), self._zone(task))
+        except UsageError:
+            return None
+
+    def refuse_missing(self, tasks: Collection[str]) -> None:
+        """Raise UnfitRunError for tasks that the DAG does not have."""
+        for name in tasks:
+            if name not in self.tasks:
+                known = ", ".join(sorted(self.tasks)[:10])
+                raise UnfitRunError(
+                    f"DAG {self.id} has no task {name} (any more)",
+                    hint=f"Correct `task` of the job; it has {known}.",
+                )
+
+    def refuse_slice(self, slice_: Slice, now: datetime) -> None:
+        """Raise UnfitRunError for a slice for which Airflow runs no task."""
+        at = slice_.start
+        if at is None:
+            return
+        begin, end = self.details["start_date"], self.details["end_date"]
+        why = ""
+        if begin and at < datetime.fromisoformat(begin):
+            why = f"before the start_date {begin} of DAG {self.id}: Airflow would call its run a"
+            why += " success without running a task"
+        elif end and at > datetime.fromisoformat(end):
+            why = f"after the end_date {end} of DAG {self.id}"
+        elif at > now:
+            why = f"in the future, and DAG {self.id} would run no task for it"
+        if why:
+            raise UnfitRunError(
+                f"{at:%FT%TZ} lies {why}",
+                hint="Change that date or `slice` of the job, or leave these keys out.",
+            )
 
     def refuse_key(self, api: AirflowApi, key: str) -> None:
         """Raise UnfitRunError for a partition key in another format than those of the DAG."""
@@ -125,59 +126,27 @@ class Dag:
                 hint='Declare the format (strftime): slice = "partition_key %Y-%m-%dT%H:%M:%S".',
             )
 
-    def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
-        """Raise UnfitRunError for tasks and slices that Airflow will not run."""
-        for name in task.tasks:
-            if name not in self.tasks:
-                known = ", ".join(sorted(self.tasks)[:10])
-                raise UnfitRunError(
-                    f"DAG {self.id} has no task {name}", hint=f"Correct `task`; it has {known}."
-                )
-        at = slice_.logical_date
-        if at is None:
-            return
-        begins = [self.details["start_date"], *(self.tasks[n]["start_date"] for n in task.tasks)]
-        ends = [self.details["end_date"], *(self.tasks[n]["end_date"] for n in task.tasks)]
-        if early := [one for one in begins if one and at < datetime.fromisoformat(one)]:
-            raise UnfitRunError(
-                f"{at:%FT%TZ} lies before the start_date {early[0]} of DAG {self.id}: Airflow would"
-                " call its run a success without running a task",
-                hint="Set an earlier start_date, or leave these keys out.",
-            )
-        if late := [one for one in ends if one and at > datetime.fromisoformat(one)]:
-            raise UnfitRunError(
-                f"{at:%FT%TZ} lies after the end_date {late[0]} of DAG {self.id}",
-                hint="Set a later end_date, or leave these keys out.",
-            )
-        if at > now:
-            raise UnfitRunError(
-                f"{at:%FT%TZ} lies in the future, and DAG {self.id} would run no task for it",
-                hint="Leave these keys out, or correct `slice` of the job.",
-            )
-
 
 def _shape(key: str) -> str:
     return re.sub(r"\d", "0", key)
 
 
-def read_dag(api: AirflowApi, dag: str) -> Dag:
-    """Return a DAG; raises UnfitRunError if Airflow has none with this id."""
+def read_dag(api: AirflowApi, dag: str, known: Dag | None = None) -> Dag:
+    """Return a DAG; its tasks are read again only for a newer version than the `known` one.
+
+    Raises UnfitRunError if Airflow has none with this id.
+    """
     details = api.find(f"/dags/{segment(dag)}/details")
     if details is None:
         raise UnfitRunError(
             f"Airflow at {api.url} has no DAG {dag}",
             hint="Correct `dag` of the job; see also Airflow's import errors.",
         )
-    tasks = {one["task_id"]: one for one in api.get(f"/dags/{segment(dag)}/tasks")["tasks"]}
-    assets = api.get("/assets", {"dag_ids": dag, "limit": 100})["assets"]
-    producers = frozenset(
-        task["task_id"]
-        for asset in assets
-        if asset["scheduled_dags"]
-        for task in asset["producing_tasks"]
-        if task["dag_id"] == dag
-    )
-    return Dag(details, tasks, producers)
+    found = Dag(details, known.tasks if known else {})
+    if known is None or known.version != found.version:
+        tasks = api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
+        found = Dag(details, {one["task_id"]: one for one in tasks})
+    return found
 
 
 def refuse_unready(api: AirflowApi, dag: Dag) -> None:
@@ -199,22 +168,42 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
         # Clears nothing, as there is no such run: it only checks the permission.
         api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
     except EngineRefusalError as error:
-        if error.status != requests.codes.not_found:
+        if error.status != 404:
             raise
 
 
-def active_backfill(api: AirflowApi, dag: str) -> Mapping[str, Any] | None:
-    """Return Airflow's own active backfill of a DAG, paused or not."""
-    # Airflow also lists ended ones, and runs one at a time: the newest one decides.
-    newest = {"dag_id": dag, "order_by": "-id", "limit": 1}
-    found = api.get("/backfills", newest)["backfills"]
-    return found[0] if found and not found[0]["completed_at"] else None
+def pending(api: AirflowApi, dag: Dag, slice_: Slice) -> str:
+    """Return the assets whose events will make Airflow start the run of a slice by itself.
+
+    Airflow writes them together with the success of the task that updates the asset, so an empty
+    answer after that is final: for example a rollup that waits for more of its day.
+    """
+    expression = dag.details.get("asset_expression")
+    if not expression or slice_.kind == "conf" or slice_.start is not None:
+        return ""
+    if slice_.key is not None:
+        query = {"dag_id": dag.id, "has_created_dag_run_id": "false"}
+        found = (api.find("/ui/partitioned_dag_runs", query) or {}).get("partitioned_dag_runs", ())
+        is_due = any(
+            one["partition_key"] == slice_.key and one["total_received"] >= one["total_required"]
+            for one in found
+        )
+    else:
+        found = api.get(f"/dags/{segment(dag.id)}/assets/queuedEvents")["queued_events"]
+        is_due = _is_met(expression, {one["asset_id"] for one in found})
+    return ", ".join(_assets(expression)) if is_due else ""
 
 
-def refuse_backfill(backfill: Mapping[str, Any]) -> NoReturn:
-    """Raise ConflictError about a backfill of Airflow's own."""
-    state = "paused" if backfill["is_paused"] else "under way"
-    raise ConflictError(
-        f"backfill {backfill['id']} of Airflow is {state} on DAG {backfill['dag_id']}",
-        hint="Wait for its end, or cancel it in Airflow.",
-    )
+def _is_met(expression: Mapping[str, Any], queued: Collection[int]) -> bool:
+    """Whether the queued assets meet a condition."""
+    if "all" in expression:
+        return all(_is_met(one, queued) for one in expression["all"])
+    if "any" in expression:
+        return any(_is_met(one, queued) for one in expression["any"])
+    return expression.get("asset", {}).get("id") in queued
+
+
+def _assets(expression: Mapping[str, Any]) -> list[str]:
+    parts = [*expression.get("all", ()), *expression.get("any", ())]
+    named = [str(expression["asset"]["uri"])] if "asset" in expression else []
+    return [*named, *(uri for part in parts for uri in _assets(part))]

@@ -1,8 +1,8 @@
-"""Runs each attempt as tasks of a DAG run in Airflow 3: a new run, or a cleared one.
+"""Runs each attempt as tasks of a DAG run in Airflow 3.
 
-Airflow itself holds what was begun: in the id of a created run, and in notes on task instances that
-were cleared or adopted. So any machine can find it, and every step may be repeated after a crash
-between two requests.
+One rule: the DAG run of the slice is absent: it is created, and the whole DAG runs; it is there and
+has ended: exactly the job's tasks are cleared; they are alive: their end is awaited, and counts if
+they began after their inputs were written. What is an attempt's own stands in the run store.
 """
 
 from __future__ import annotations
@@ -10,39 +10,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import requests
-
-from lineage_backfill import redaction
-from lineage_backfill.engines.airflow.active import live_keys
-from lineage_backfill.engines.airflow.ahead import ListsAhead
+from lineage_backfill.engines.airflow.active import active_keys
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.dag import (
-    Dag,
-    active_backfill,
-    read_dag,
-    refuse_backfill,
-    refuse_unready,
-)
-from lineage_backfill.engines.airflow.slice import (
-    PREFIX,
+from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready
+from lineage_backfill.engines.airflow.new_runs import NewRuns
+from lineage_backfill.engines.airflow.slices import Slice
+from lineage_backfill.engines.airflow.step import (
     Act,
     Mark,
-    Slice,
     Step,
     TaskView,
-    choose,
     decide,
-    in_force,
-    slice_of,
-    spec_in,
     tries_of,
     views_of,
 )
@@ -50,6 +36,7 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.errors import (
+    BackfillError,
     ConfigError,
     EngineError,
     EngineRefusalError,
@@ -65,29 +52,37 @@ from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
-#: How long a new run waits in Airflow while its other tasks are marked.
-HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # reads of a run that others change meanwhile
-_OF_A_KEY = 100  # the newest runs of a key that are read
-_CONFLICT = requests.codes.conflict
+_MOST = 1000  # runs around a slice that are read
+_LOGGED = 20  # task instances whose logs are kept
+_EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
+_RAISED = "raised "  # how the line of an exception begins
+_LEFT = "left running: someone else started it in Airflow"
 
 
 @dataclass(eq=False)
 class _Attempt:
+    """One attempt; `floor` is the end of its upstream in Airflow, `since` that of all of it."""
+
     files: AttemptFiles
     spec: Mapping[str, Any]
     task: DagTasks
     slice: Slice
-    mark: Mark
+    since: datetime
+    floor: datetime
+    origin: Origin | None = None
+    run_id: str = ""
+    tries: Mapping[str, int] | None = None
+    ended: datetime | None = None
+    has_acted: bool = False
     run: Mapping[str, Any] | None = None
     views: Sequence[TaskView] = ()
-    others: Mapping[str, Sequence[TaskView]] = field(default_factory=dict)
-    along: tuple[str, ...] = ()  # tasks of later runs, started together with its own
-    skipped: tuple[str, ...] = ()  # tasks that its own wait for, skipped without a try
+    awaits: str = ""  # what else it waits for: another run, or one that Airflow will start
+    awaits_since: float = 0.0
     is_cancelled: bool = False
     is_new: bool = True
-    is_first: bool = False  # no process has begun it before
-    seen: float = field(default_factory=time.monotonic)  # when it was polled last
     busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -95,43 +90,46 @@ class _Attempt:
         return str(self.files.spec_path)
 
     @property
-    def started(self) -> DagTasks:
-        """The tasks that are started at once."""
-        return replace(self.task, tasks=(*self.task.tasks, *self.along))
+    def own_id(self) -> str:
+        """The id of the run that its backfill creates."""
+        return self.slice.run_id(self.spec)
 
     @property
-    def place(self) -> tuple[str, str]:
-        """The DAG and the id of the run."""
-        return self.task.dag, self.run["dag_run_id"] if self.run else ""
+    def mark(self) -> Mark:
+        # The own run was created after everything outside of its DAG was done.
+        since = self.floor if self.run_id == self.own_id else self.since
+        return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
 
     @property
-    def began(self) -> datetime:
-        """When the first of its tasks started, by Airflow's clock."""
-        starts = (view.started for view in self.views if view.started is not None)
-        return min(starts, default=self.mark.since)
-
-    @property
-    def waits(self) -> bool:
-        """Whether a task has not started, which the state of its run may explain."""
-        return len(self.views) < len(self.task.tasks) or any(one.is_waiting for one in self.views)
+    def engine_run(self) -> EngineRun | None:
+        if self.origin is None:
+            return None
+        facts = {
+            "token": self.spec["token"],
+            "since": self.since.isoformat(),
+            "tries": self.tries,
+            "ended": self.ended and self.ended.isoformat(),
+        }
+        return EngineRun(origin=self.origin, id=f"{self.task.dag}/{self.run_id}", facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowSettings:
     """The settings of the engine in the project file.
 
-    `url` is that of the api-server. The engine logs in as `username` with `password`, or with a
-    `token`. It polls all running attempts together every `poll` seconds; `timeout` is that of one
-    request, in seconds. `undo` states that tasks use the run spec in the conf of their run, as
-    `spark_runtime` does with `--airflow-run`.
+    `url` is that of the api-server. The engine logs in as `username` with `password`, or with what
+    `token` returns. It polls all running attempts together every `poll` seconds; `timeout` is that
+    of one request, `wait` that of a run which an asset starts, in seconds. `undo` states that tasks
+    use the run spec in the conf of their run, as `spark_runtime` does with `--airflow-run`.
     """
 
     url: str
     username: str = ""
     password: str = ""
-    token: str = ""
+    token: Any = None
     poll: float = 5
     timeout: float = 30
+    wait: float = 3600
     undo: bool = False
 
     def __post_init__(self) -> None:
@@ -143,14 +141,15 @@ class AirflowSettings:
                 "the engine airflow needs `username` and `password`, or `token`",
                 hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
             )
-        check_seconds("poll", self.poll)
-        check_seconds("timeout", self.timeout)
+        for name in ("poll", "timeout", "wait"):
+            check_seconds(name, getattr(self, name))
 
 
 class AirflowEngine(Engine):
     """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
 
-    `tasks` returns the tasks of a job, `calendar` its run calendar.
+    `tasks` returns the tasks of a job, `calendar` its run calendar, `writers` the jobs that are
+    known to write by the tasks of a DAG.
     """
 
     is_shared = True
@@ -162,29 +161,33 @@ class AirflowEngine(Engine):
         state_dir: Path,
         tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
         calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
+        writers: Callable[[str], Mapping[str, str]] = lambda _dag: {},
         **settings: Any,
     ) -> None:
         given = AirflowSettings(**settings)
+        token = given.token
         self._api = AirflowApi(
             given.url,
             username=given.username,
             password=given.password,
-            token=given.token,
+            token=token if callable(token) or not token else lambda: str(token),
             timeout=given.timeout,
         )
         self._tasks = tasks
         self._calendar = calendar
-        self._poll = given.poll
+        self._poll, self._wait = given.poll, given.wait
         self.can_undo = given.undo
         self._dags: dict[str, Dag] = {}
-        self._frames: dict[DagTasks, DagTasks] = {}
+        self._new_runs = NewRuns(self._api, writers)
         self._upstream: dict[str, Sequence[str]] = {}
-        self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
-        self._ahead = ListsAhead(self._api)
+        self._known: dict[str, EngineRun] = {}
+        self._ends: dict[str, datetime] = {}  # when runs of the plan ended, by Airflow's clock
+        self._keep: Callable[[str, int, EngineRun], None] = lambda *_: None
         self._is_open = False
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
+        self._expired: tuple[int, ServiceUnreachableError] | None = None
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -202,43 +205,55 @@ class AirflowEngine(Engine):
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
-        """Refuse runs that Airflow cannot run, or would mark as successful without running them."""
+        """Refuse runs that Airflow cannot run, or would run with more than is planned."""
         self._upstream |= {run.id: run.upstream for run in runs}
         self._dags.clear()
-        self._frames.clear()
-        for task in {self._task(run.job) for run in runs}:
-            refuse_unready(self._api, self._dag(task))
-            if backfill := active_backfill(self._api, task.dag):
-                refuse_backfill(backfill)
-        self._planned.clear()
-        self._ahead.clear()
+        tasks = {job: self._task(job) for job in {run.job for run in runs}}
+        for name in {task.dag: task for task in tasks.values()}:
+            refuse_unready(self._api, self._dag(name))
         now = self._api.now()
-        keyed = set[tuple[str, JobRef]]()
+        planned: list[tuple[PlannedRun, DagTasks, Slice]] = []
+        keyed = set[tuple[str, str]]()
         for run in runs:
-            task = self._task(run.job)
-            dag, slice_ = self._dag(task), self._slice(task, spec_of(run))
-            dag.refuse_slice(task, slice_, now)
-            self._ahead.plan(dag.id, slice_)
-            if slice_.logical_date is not None:
-                self._planned.setdefault((dag.id, slice_), {})[run.id] = task
-            if slice_.key is not None and (dag.id, run.job) not in keyed:
+            task = tasks[run.job]
+            dag = self._dag(task.dag)
+            dag.refuse_missing(task.tasks)
+            slice_ = self._slice(task, spec_of(run))
+            dag.refuse_slice(slice_, now)
+            if slice_.key is not None and (dag.id, slice_.kind) not in keyed:
                 dag.refuse_key(self._api, slice_.key)
-                keyed.add((dag.id, run.job))
+                keyed.add((dag.id, slice_.kind))
+            planned.append((run, task, slice_))
+        self._new_runs.judge(planned, self._dags)
+
+    def waits(self) -> Mapping[str, Collection[str]]:
+        return self._new_runs.waits
+
+    def examine(self, job: JobRef) -> None:
+        """Raise UnfitRunError if Airflow has no such DAG or task, or no run of it can start."""
+        task = self._task(job)
+        dag = self._dag(task.dag)
+        refuse_unready(self._api, dag)
+        dag.refuse_missing(task.tasks)
 
     def live(self, job: JobRef) -> KeySet | None:
-        """Return the keys of queued and running DAG runs.
-
-        Raises UnfitRunError for a DAG that `check` refuses, also after a wait.
-        """
+        """Return the keys of queued and running DAG runs of others."""
         calendar = self._calendar(job)
         if calendar is None:
             return None
+        self.open()
+        self.examine(job)
         task = self._task(job)
-        if task.dag not in self._dags:
-            self.open()
-            refuse_unready(self._api, self._dag(task))
-        kind = self._dag(task).kind(task)
-        return render(calendar, live_keys(self._api, job, task, kind, calendar))
+        kind = self._dag(task.dag).kind(task, is_whole=calendar.is_whole)
+        return render(calendar, active_keys(self._api, job, task, kind, calendar))
+
+    def remember(
+        self, known: Mapping[str, EngineRun], keep: Callable[[str, int, EngineRun], None]
+    ) -> None:
+        self._known, self._keep = dict(known), keep
+        for run_id, found in known.items():
+            if at := found.facts.get("ended"):
+                self._ends[run_id] = datetime.fromisoformat(at)
 
     def listen(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
@@ -248,63 +263,54 @@ class AirflowEngine(Engine):
         files = AttemptFiles(spec_path)
         files.check_token(token)
         handle = str(spec_path)
-        if handle in self._watched:
-            return handle
         if handle in self._outcomes:
             self._listener(handle)
-            return handle
-        one = self._attempt(files)
-        one.is_first = files.claimed_by() is None
-        files.claim({"engine": "airflow", "since": one.mark.since.isoformat()})
-        self._begin(one)
+        elif handle not in self._watched:
+            self._begin(self._attempt(files))
         return handle
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt that this process began, or that Airflow knows."""
+        """Return the handle of an attempt, which continues from what the run store holds."""
         files = AttemptFiles(spec_path)
         if not files.has_token(token):
             return None
         handle = str(spec_path)
-        if handle in self._watched or handle in self._outcomes:
-            return handle
-        one = self._attempt(files)
-        if files.claimed_by() is None and not self._is_known(one) and files.give_up():
-            return None
-        with self._failed(one):
-            self._begin(one)
+        if handle not in self._watched and handle not in self._outcomes:
+            one = self._attempt(files)
+            with self._failed(one):
+                self._begin(one)
         return handle
 
     def poll(self, handle: str) -> Outcome:
+        """Return the outcome; raises ServiceUnreachableError if the token stays expired."""
         if handle in self._outcomes:
             return self._outcomes[handle]
+        if self._expired is not None and self._expired[0] >= _EXPIRED_POLLS:
+            raise self._expired[1]
         one = self._watched.get(handle)
         if one is None:
             return Outcome(state=AttemptState.LOST, error="not followed by this engine")
-        waits = not any(view.state not in (None, "scheduled", "queued") for view in one.views)
-        return Outcome(state=AttemptState.QUEUED if waits else AttemptState.RUNNING)
+        begun = any(view.has_begun for view in one.views)
+        return Outcome(state=AttemptState.RUNNING if begun else AttemptState.QUEUED)
 
     def identify(self, handle: str) -> EngineRun | None:
         return self._runs.get(handle)
 
     def cancel(self, handle: str) -> None:
-        """Stop the tasks that this run of the plan started in Airflow, and no others."""
+        """Stop what this run of the plan started in Airflow, and nothing else."""
         one = self._watched.get(handle)
         if one is None:
             return
         with one.busy:
             one.is_cancelled = True
-            run = self._look(one)
-            if run is None or not one.mark.owns(run, one.views):
-                said = _LEFT if run is not None else "nothing had started in Airflow"
-                self._finish(one, Outcome(state=AttemptState.CANCELLED, error=said))
-                return
-            path = _run_path(run)
-            if run["dag_run_id"] == one.mark.run_id:
-                self._api.patch(f"{path}?update_mask=state", {"state": "failed"})
-                return
-            for view in one.views:
-                if view.is_active:
-                    where = f"{path}/taskInstances/{segment(view.task)}?update_mask=new_state"
+            if one.run is None or one.origin in (None, Origin.ADOPTED):
+                why = _LEFT if one.run is not None else "nothing had started in Airflow"
+                self._finish(one, Outcome(state=AttemptState.CANCELLED, error=why))
+            elif one.origin is Origin.CREATED:
+                self._stop(one.run)
+            else:
+                for task in sorted({view.task for view in one.views if view.is_active(one.run)}):
+                    where = f"{_path(one.run)}/taskInstances/{segment(task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
 
     def pack(self, spec_path: Path) -> None:
@@ -314,7 +320,7 @@ class AirflowEngine(Engine):
         self._closing.set()
         self._api.close()
 
-    # An attempt in Airflow
+    # An attempt
 
     def _task(self, job: JobRef) -> DagTasks:
         found = self._tasks(job)
@@ -326,148 +332,39 @@ class AirflowEngine(Engine):
             )
         return found
 
-    def _dag(self, task: DagTasks) -> Dag:
-        if task.dag not in self._dags:
-            self._dags[task.dag] = read_dag(self._api, task.dag)
-        return self._dags[task.dag]
-
-    def _attempt(self, files: AttemptFiles) -> _Attempt:
-        spec = files.spec()
-        task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
-        mark = Mark.from_spec(spec, self._since(files, spec))
-        return _Attempt(files, spec, task, self._slice(task, spec), mark)
+    def _dag(self, dag: str, *, afresh: bool = False) -> Dag:
+        if afresh or dag not in self._dags:
+            self._dags[dag] = read_dag(self._api, dag, self._dags.get(dag))
+        return self._dags[dag]
 
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
-        kind = self._dag(task).kind(task)
-        if spec.get("undo") and kind != "conf":
+        found = self._dag(task.dag).slice_of(task, spec)
+        if spec.get("undo") and found.kind != "conf":
             raise UnfitRunError(
-                f"{spec['job']['name']} cannot be undone: with slice {kind} it would run again",
+                f"{spec['job']['name']} cannot be undone: with slice {found.kind} it would run"
+                " again",
                 hint='Only runs with `slice = "conf"` can be undone.',
             )
-        return slice_of(kind, spec)
-
-    def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
-        """Return when the inputs of an attempt were written, by Airflow's clock; now if unknown."""
-        claim = files.claimed_by()
-        if claim:
-            return datetime.fromisoformat(claim["since"])
-        upstream = self._upstream.get(spec.get("run_id", ""), ())
-        ends = [_ended(files, run_id) for run_id in upstream]
-        known = [end for end in ends if end is not None]
-        return max(known) if ends and len(known) == len(ends) else self._api.now()
-
-    def _along(self, one: _Attempt) -> tuple[str, ...]:
-        """Return the tasks of the later runs that Airflow can start by itself, in order.
-
-        They belong to the same DAG run, and wait only for this run and its own upstream runs.
-        """
-        last_id, last = str(one.spec["run_id"]), one.task
-        done, todo, tasks = set[str](), [last_id], set(one.task.tasks)
-        while todo:
-            done.add(name := todo.pop())
-            todo += [other for other in self._upstream.get(name, ()) if other not in done]
-        dag, left = self._dag(one.task), self._planned.get((one.task.dag, one.slice), {})
-
-        def fits(run_id: str, task: DagTasks) -> bool:
-            upstream = {*self._upstream.get(run_id, ())}
-            is_next = run_id not in done and last_id in upstream and upstream <= done
-            return is_next and tasks.isdisjoint(task.tasks) and dag.follows(task, last, tasks)
-
-        while found := next((name for name, task in left.items() if fits(name, task)), None):
-            last_id, last = found, left[found]
-            done.add(found)
-            tasks |= {*last.tasks}
-        return tuple(sorted(tasks - {*one.task.tasks}))
-
-    # Reading Airflow
-
-    def _is_known(self, one: _Attempt) -> bool:
-        run = self._look(one)
-        return run is not None and any(one.mark.before(run, view) is not None for view in one.views)
-
-    def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
-        """Return the current run of an attempt's slice, with `views` of its wanted tasks."""
-        listed = self._ahead.runs(one.task.dag, one.slice.logical_date) if one.is_first else None
-        runs, every = self._read(one, listed)
-        if listed and not _have_ended(every[listed[0]["dag_run_id"]], one.task):
-            runs, every = self._read(one, None)  # the list may be out of date
-        views = {
-            name: [view for view in of if view.task in one.task.tasks] for name, of in every.items()
-        }
-        one.run = choose(runs, views, one.mark)
-        one.views = () if one.run is None else views[one.run["dag_run_id"]]
-        held = () if one.run is None else every[one.run["dag_run_id"]]
-        along = self._along(one)
-        if one.run is not None and one.run["dag_run_id"] != one.mark.run_id:
-            free = {view.task for view in held if not view.is_active}
-            along = along if free.issuperset(along) else ()
-        one.along = along
-        above = self._dag(one.task).above(one.started.tasks)
-        one.skipped = tuple(view.task for view in held if view.task in above and view.was_skipped)
-        one.others = {
-            run["dag_run_id"]: in_force(run, views[run["dag_run_id"]])
-            for run in runs
-            if run is not one.run
-        }
-        if one.run is not None:
-            self._identified(one, one.mark.origin(one.run, one.views))
-        return one.run
-
-    def _read(
-        self, one: _Attempt, listed: Sequence[Mapping[str, Any]] | None
-    ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Sequence[TaskView]]]:
-        """Return the runs of an attempt's slice, and by run id the tasks that matter to it."""
-        runs = self._find_runs(one, listed)
-        names = [run["dag_run_id"] for run in runs]
-        every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
-        dag, wanted = self._dag(one.task), (*one.task.tasks, *self._along(one))
-        if runs:
-            tasks = [*wanted, *dag.above(wanted)]
-            found = self._ahead.tasks(dag.id, one.slice.key, runs, tasks) if one.is_first else None
-            if found is None:
-                found = list(self._api.task_instances([dag.id], names, tasks))
-            every |= {name: of for (_, name), of in views_of(found).items()}
-        return runs, every
-
-    def _identified(self, one: _Attempt, origin: Origin | None) -> None:
-        """Store what an attempt runs as, and notify the listener if it changed."""
-        if one.run is None or origin is None:
-            return
-        found = EngineRun(origin=origin, id=_name(one.run))
-        if self._runs.get(one.handle) != found:
-            self._runs[one.handle] = found
-            if not one.is_new:
-                self._listener(one.handle)
-
-    def _find_runs(
-        self, one: _Attempt, listed: Sequence[Mapping[str, Any]] | None
-    ) -> Sequence[Mapping[str, Any]]:
-        """Return the runs of an attempt's slice, newest first; a partition key can have several."""
-        runs = f"/dags/{segment(one.task.dag)}/dagRuns"
-        wanted = one.slice
-        found = list(listed or ())
-        if wanted.logical_date is not None and listed is None:
-            at = wanted.logical_date.isoformat()
-            query = {"logical_date_gte": at, "logical_date_lte": at}
-            found = self._api.get(runs, query)["dag_runs"]
-        elif wanted.key is not None:
-            query = {"partition_key_prefix_pattern": wanted.key, "order_by": "-run_after"}
-            of_key = (run for run in self._api.listed(runs, query, "dag_runs") if wanted.fits(run))
-            found = list(islice(of_key, _OF_A_KEY))
-        if not found and wanted == Slice():
-            own = self._api.find(f"{runs}/{one.mark.run_id}")
-            found = [] if own is None else [own]
-        for run in found:
-            if not wanted.fits(run):
-                raise EngineError(
-                    f"run {run['dag_run_id']} of DAG {one.task.dag} covers "
-                    f"{run['data_interval_start']} .. {run['data_interval_end']}, not "
-                    f"{wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
-                    hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
-                )
         return found
 
-    # The next step
+    def _attempt(self, files: AttemptFiles) -> _Attempt:
+        """Return an attempt with what the run store knows of it."""
+        spec = files.spec()
+        task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
+        upstream = self._upstream.get(spec["run_id"], ())
+        ends = [self._ends[one] for one in upstream if one in self._ends]
+        is_known = bool(ends) and len(ends) == len(upstream)
+        since = max(ends) if is_known else self._api.now()
+        floor = max(ends, default=_NEVER)
+        one = _Attempt(files, spec, task, self._slice(task, spec), since, floor)
+        found = self._known.get(spec["run_id"])
+        if found is not None and found.facts.get("token") == spec["token"]:
+            one.origin, one.run_id = found.origin, (found.id or "").partition("/")[2]
+            one.tries, one.since = (
+                found.facts["tries"],
+                datetime.fromisoformat(found.facts["since"]),
+            )
+        return one
 
     def _begin(self, one: _Attempt) -> None:
         """Take the first steps; the watcher handles whatever is uncertain afterwards."""
@@ -479,233 +376,283 @@ class AirflowEngine(Engine):
         try:
             self._advance(one)
         except ServiceUnreachableError as error:
+            if one.origin is None:  # nothing was sent that changes anything
+                self._unwatch(one)
+                raise
             # The request may have arrived: only a later read can tell.
-            _log.warning("%s; looking for %s again", error, one.mark.run_id)
-        except EngineError:
+            _log.warning("%s; looking for %s again", error, one.run_id)
+        except BackfillError:
             self._unwatch(one)
             raise
-        one.is_new = False
+        finally:
+            one.is_new = False
+
+    # Reading Airflow
+
+    def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
+        """Return the runs of an attempt's slice, the one to use first."""
+        runs, wanted = f"/dags/{segment(one.task.dag)}/dagRuns", one.slice
+        if wanted.kind == "conf":
+            own = self._api.find(f"{runs}/{segment(one.own_id)}")
+            return [] if own is None else [own]
+        query: dict[str, Any] = {"order_by": "-run_after"}
+        if wanted.start is not None and wanted.end is not None:
+            last = wanted.end + (wanted.end - wanted.start)
+            query |= {"logical_date_gte": wanted.start.isoformat()}
+            query |= {"logical_date_lte": last.isoformat()}
+        elif wanted.key is not None:
+            query["partition_key_prefix_pattern"] = wanted.key
+        else:
+            query["run_after_gte"] = one.since.isoformat()
+        listed = list(islice(self._api.listed(runs, query, "dag_runs"), _MOST))
+        found = sorted(filter(wanted.fits, listed), key=lambda run: not wanted.is_exact(run))
+        taken = [run for run in listed if wanted.start is not None and wanted.is_exact(run)]
+        if not found and taken:
+            raise EngineError(
+                f"run {taken[0]['dag_run_id']} of DAG {one.task.dag} covers"
+                f" {taken[0]['data_interval_start']} .. {taken[0]['data_interval_end']}, not"
+                f" {wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
+                hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
+            )
+        return found
+
+    def _look(self, one: _Attempt) -> tuple[Step, Mapping[str, Any] | None]:
+        """Read the runs of an attempt; return its next step, and another active run if any."""
+        dag = self._dag(one.task.dag)
+        due = pending(self._api, dag, one.slice)  # before the runs, as one becomes the other
+        runs = self._find_runs(one)
+        of = self._views(one.task, runs)
+        begun = one.run_id if one.origin in (Origin.CREATED, Origin.RERUN) else ""
+        own = [run for run in runs if run["dag_run_id"] == begun]
+        one.run = next(iter([*own, *runs]), None)
+        one.views = () if one.run is None else of[one.run["dag_run_id"]]
+        others = [run for run in runs if run is not one.run]
+        rival = next((r for r in others if any(v.is_active(r) for v in of[r["dag_run_id"]])), None)
+        if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
+            one.run_id, one.origin, one.tries = one.run["dag_run_id"], Origin.ADOPTED, None
+        # A run that began before another one of the same key ended may have been overwritten.
+        ends = [
+            v.ended for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]
+        ]
+        since = max([one.mark.since, *(end for end in ends if end is not None)])
+        step = decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
+        one.awaits = ""
+        if step.act in (Act.CREATE, Act.CLEAR):
+            if rival is not None:
+                one.awaits = f"run {rival['dag_run_id']} of the same slice is under way"
+            elif due:
+                one.awaits = f"DAG {dag.id} is to start its run for the asset {due}"
+        return (Step(Act.WAIT, one.awaits) if one.awaits else step), rival
+
+    def _views(
+        self, task: DagTasks, runs: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Sequence[TaskView]]:
+        """Return a job's task instances in some runs, by run id."""
+        names = [run["dag_run_id"] for run in runs]
+        if not names:
+            return {}
+        found = views_of(self._api.task_instances([task.dag], names, task.tasks))
+        return {name: found.get((task.dag, name), ()) for name in names}
+
+    # The next step
 
     def _advance(self, one: _Attempt) -> None:
         with one.busy:
             for _ in range(_ROUNDS):
-                if one.handle not in self._watched or one.is_cancelled:
+                if one.handle not in self._watched:
                     return
-                run = self._look(one)
-                step = decide(run, one.views, one.task, one.mark, one.others)
-                if self._done(one, step):
-                    return
+                step, rival = self._look(one)
+                self._identified(one)
+                try:
+                    if self._done(one, step, rival):
+                        return
+                except EngineRefusalError as error:
+                    if error.status not in _CHANGED:
+                        raise
 
-    def _done(self, one: _Attempt, step: Step) -> bool:
-        """Take a step; False if Airflow's state had changed and must be read again."""
-        try:
-            if step.act is Act.CREATE:
-                self._create(one)
-            elif step.act in (Act.CLEAR, Act.ADOPT):
-                assert one.run is not None
-                self._refuse_parameters(one)
-                if step.act is Act.CLEAR:
-                    self._clear(one, one.run, step.text)
-                else:
-                    self._adopt(one, one.run, step.text)
-            else:
-                self._hold(one)
-                self._settle(one, step)
-        except EngineRefusalError as error:
-            if error.status != _CONFLICT:
-                raise
+    def _done(self, one: _Attempt, step: Step, rival: Mapping[str, Any] | None) -> bool:
+        """Take a step; False if Airflow must be read again."""
+        if step.act is Act.FAIL:
+            self._fail(one, step.text)
+        elif step.act is Act.SUCCEED:
+            self._succeed(one)
+        elif one.is_cancelled:
+            if step.act is not Act.WAIT or one.awaits:
+                self._finish(
+                    one, Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
+                )
+        elif rival is not None and one.run is not None and one.origin is Origin.CREATED:
+            # Airflow has started its own run of the key: it counts, and ours ends.
+            self._stop(one.run)
+            one.run_id, one.origin, one.tries = rival["dag_run_id"], Origin.ADOPTED, None
+            one.has_acted = False
             return False
+        elif step.act is Act.WAIT:
+            self._await(one)
+        else:
+            self._dag(one.task.dag, afresh=True).refuse_missing(one.task.tasks)
+            self._create(one) if step.act is Act.CREATE else self._clear(one)
         return True
 
+    def _await(self, one: _Attempt) -> None:
+        """Fail an attempt for which Airflow has not started a run in time."""
+        if not one.awaits.startswith("DAG"):
+            one.awaits_since = 0.0
+            return
+        now = time.monotonic()
+        one.awaits_since = one.awaits_since or now
+        if now - one.awaits_since > self._wait:
+            dag = self._dag(one.task.dag, afresh=True)
+            paused = ", which is paused" if dag.details["is_paused"] else ""
+            self._fail(one, f"{one.awaits}{paused}, and has not within {self._wait:g} s")
+
     def _create(self, one: _Attempt) -> None:
-        wanted = one.slice
-        held = bool(self._dag(one.task).others(one.started))
-        body: dict[str, Any] = {
-            "dag_run_id": one.mark.run_id,
-            "logical_date": wanted.logical_date and wanted.logical_date.isoformat(),
-            "conf": _conf(one.spec),
-            "note": one.mark.run_note,
-        }
-        if wanted.start is not None and wanted.end is not None:
-            body["data_interval_start"] = wanted.start.isoformat()
-            body["data_interval_end"] = wanted.end.isoformat()
-        if wanted.key is not None:
-            body["partition_key"] = wanted.key
-        if held:
-            body["run_after"] = (self._api.now() + HOLD).isoformat()
-        run = self._api.post(f"/dags/{segment(one.task.dag)}/dagRuns", body)
-        one.run, one.views = run, ()
-        self._claim(one)
-        self._identified(one, Origin.CREATED)
-        if not wanted.fits(run):
-            self._api.patch(f"{_run_path(run)}?update_mask=state", {"state": "failed"})
+        dag, wanted = self._dag(one.task.dag), one.slice
+        conf = self._new_runs.conf(one.task, wanted, one.spec)
+        self._new_runs.refuse(dag, wanted, one.task)
+        one.run_id, one.origin, one.tries = one.own_id, Origin.CREATED, {}
+        self._record(one)
+        body = {"dag_run_id": one.own_id, "conf": conf, "note": _note(one.spec), **wanted.body()}
+        one.run = run = self._api.post(f"/dags/{segment(dag.id)}/dagRuns", body)
+        one.views, one.has_acted = (), True
+        if not wanted.is_made(run):
+            self._stop(run)
             raise EngineError(
-                f"Airflow created run {run['dag_run_id']} for another interval than requested",
+                f"Airflow created run {run['dag_run_id']} for another slice than requested",
                 hint="Check the timetable of the DAG, and `slice` of the job.",
             )
-        self._hold(one)
 
-    def _hold(self, one: _Attempt) -> None:
-        """Mark the unwanted tasks of a new run before it starts."""
+    def _clear(self, one: _Attempt) -> None:
         run = one.run
-        if run is None or run["dag_run_id"] != one.mark.run_id or run["state"] != "queued":
-            return
-        dag = self._dag(one.task)
-        if dag.others(one.started):
-            self._mark_tasks(run, dag.others(self._framed(one.started, run)))
-
-    def _framed(self, started: DagTasks, run: Mapping[str, Any]) -> DagTasks:
-        """Return tasks with their setups and teardowns: only a clear names those."""
-        if started not in self._frames:
-            body = {"dag_run_id": run["dag_run_id"], "task_ids": list(started.tasks)}
-            body |= {"dry_run": True, "only_failed": False}
-            found = self._api.post(f"/dags/{segment(started.dag)}/clearTaskInstances", body)
-            named = {view["task_id"] for view in found["task_instances"]}
-            tasks = dict.fromkeys([*started.tasks, *sorted(named)])
-            self._frames[started] = replace(started, tasks=tuple(tasks))
-        return self._frames[started]
-
-    def _mark_tasks(self, run: Mapping[str, Any], states: Mapping[str, str]) -> None:
-        entities = [{"task_id": task, "new_state": state} for task, state in states.items()]
-        if entities:
-            actions = [
-                {"action": "update", "entities": entities, "action_on_non_existence": "skip"}
-            ]
-            self._api.patch(f"{_run_path(run)}/taskInstances", {"actions": actions})
-
-    def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
-        self._refuse_new_tasks(one, run)
-        self._claim(one, note=note)
-        self._forget_jobs(one, run)
-        self._unskip(one, run)
-        answer = self._api.post(
-            f"/dags/{segment(one.task.dag)}/clearTaskInstances",
-            {
-                "dag_run_id": run["dag_run_id"],
-                "task_ids": list(one.started.tasks),
-                "dry_run": False,
-                "only_failed": False,
-                "reset_dag_runs": True,
-                "prevent_running_task": True,
-                "note": note,
-            },
-        )
-        self._identified(one, Origin.RERUN)
-        cleared = {view["task_id"] for view in answer["task_instances"]}
-        if missing := [task for task in one.task.tasks if task not in cleared]:
+        assert run is not None
+        given = one.spec.get("parameters")
+        if given and one.run_id != one.own_id:
             raise EngineError(
-                f"Airflow cleared no task {missing[0]} of run {run['dag_run_id']}",
-                hint="Check `task` of the job, and that the DAG still has it.",
+                f"run {run['dag_run_id']} exists already, and Airflow passes no parameters to a run"
+                " that it repeats",
+                hint="Run it without --parameter, or delete that run in Airflow first.",
             )
+        self._refuse_new_tasks(one, run)
+        if one.tries is None:
+            one.tries = tries_of(one.views)
+        one.origin = Origin.CREATED if one.run_id == one.own_id else Origin.RERUN
+        self._record(one)
+        is_first = int(one.spec.get("attempt", 1)) == 1
+        for task in one.task.tasks:
+            # A task would take the job that it has stored as its own. Only that of an earlier
+            # attempt, which has failed, may still be running.
+            if is_first or all(view.state == "success" for view in one.views):
+                where = f"{_path(run)}/taskInstances/{segment(task)}/state-store"
+                self._api.delete(where, {"all_map_indices": "true"})
+        body = {
+            "dag_run_id": run["dag_run_id"],
+            "task_ids": list(one.task.tasks),
+            "dry_run": False,
+            "only_failed": False,
+            "reset_dag_runs": True,
+            "prevent_running_task": True,
+            "note": _note(one.spec),
+        }
+        answer = self._api.post(f"/dags/{segment(one.task.dag)}/clearTaskInstances", body)
+        self._dag(one.task.dag).refuse_missing(one.task.tasks)
+        one.has_acted = bool(answer["task_instances"])
 
     def _refuse_new_tasks(self, one: _Attempt, run: Mapping[str, Any]) -> None:
         """Raise EngineError for a run older than some tasks of its DAG, which a clear would run."""
-        dag = self._dag(one.task)
-        if not dag.has_changed_since(run):
+        dag = self._dag(one.task.dag)
+        versions = [version["version_number"] for version in run.get("dag_versions") or ()]
+        if run.get("bundle_version") or max(versions, default=dag.version) >= dag.version:
             return
         found = self._api.task_instances([dag.id], [run["dag_run_id"]])
-        known = {view["task_id"] for view in found}.union(one.started.tasks)
-        planned = self._planned.get((dag.id, one.slice), {}).values()
-        if new := sorted(dag.tasks.keys() - known.union(*(task.tasks for task in planned))):
+        known = {view["task_id"] for view in found} | self._new_runs.planned(dag.id, one.slice)
+        if new := sorted(dag.tasks.keys() - known):
             raise EngineError(
                 f"run {run['dag_run_id']} of DAG {dag.id} is older than task {new[0]}: clearing it"
                 " would also run that one",
                 hint="Let Airflow run that task there first, or delete the DAG run: this engine"
-                " then creates it, without other tasks.",
+                " then creates it.",
             )
 
-    def _forget_jobs(self, one: _Attempt, run: Mapping[str, Any]) -> None:
-        """Delete the jobs that tasks have stored: a cleared task would count one as its own.
+    def _record(self, one: _Attempt) -> None:
+        """Write into the run store what the attempt is about to do."""
+        found = one.engine_run
+        assert found is not None
+        self._keep(one.spec["run_id"], int(one.spec.get("attempt", 1)), found)
+        self._runs[one.handle] = found
 
-        Those of an earlier attempt of the same run remain, since they may still be running.
-        """
-        has_failed = any(view.state != "success" for view in one.views)
-        if has_failed and one.mark.owns(run, one.views):
-            return
-        for task in self._framed(one.started, run).tasks:
-            where = f"{_run_path(run)}/taskInstances/{segment(task)}/state-store"
-            self._api.delete(where, {"all_map_indices": "true"})
+    def _identified(self, one: _Attempt) -> None:
+        """Notify the listener if what an attempt runs as has changed."""
+        found = one.engine_run
+        if found is not None and self._runs.get(one.handle) != found:
+            self._runs[one.handle] = found
+            if not one.is_new:
+                self._listener(one.handle)
 
-    def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
-        """Mark tasks that a backfill skipped in its own run, so that later tasks do not skip."""
-        if run["dag_run_id"].startswith(PREFIX):
-            self._mark_tasks(run, dict.fromkeys(one.skipped, "success"))
+    def _stop(self, run: Mapping[str, Any]) -> None:
+        self._api.patch(f"{_path(run)}?update_mask=state", {"state": "failed"})
 
-    def _adopt(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
-        self._claim(one, note=note)
-        for task in one.task.tasks:
-            where = f"{_run_path(run)}/taskInstances/{segment(task)}?update_mask=note"
-            self._api.patch(where, {"note": note})
-        one.views = [replace(view, note=note) for view in one.views]
-        self._identified(one, one.mark.origin(run, one.views))
-
-    def _claim(self, one: _Attempt, **more: Any) -> None:
-        run_id = one.run and one.run["dag_run_id"]
-        known = {**(one.files.claimed_by() or {}), "engine": "airflow", "run": run_id, **more}
-        one.files.claim({"since": one.mark.since.isoformat(), **known})
-
-    def _refuse_parameters(self, one: _Attempt) -> None:
-        given = one.spec.get("parameters")
-        if given and one.run and spec_in(one.run).get("parameters") != given:
-            raise EngineError(
-                f"run {one.run['dag_run_id']} exists already, and Airflow passes no parameters to"
-                " a run that it repeats",
-                hint="Run it without --parameter, or delete that run in Airflow first.",
-            )
-
-    # Outcomes
+    # Watching
 
     def _watch(self) -> None:
-        said = ""
+        last = ""
         while not self._closing.wait(self._poll):
-            with self._lock:
-                # What is read while an attempt begins is out of date once it has begun.
-                under_way = [one for one in self._watched.values() if not one.is_new]
             try:
-                self._look_at(under_way)
-                said = ""
-            except (EngineError, ServiceUnreachableError) as error:
-                if said != str(error):
-                    said = str(error)
-                    _log.warning("%s; retrying every %g s. %s", said, self._poll, error.hint)
+                self._look_at_all()
+                last, self._expired = "", None
+            except BackfillError as error:
+                if last != str(error):
+                    last = str(error)
+                    _log.warning("%s; retrying every %g s. %s", last, self._poll, error.hint)
+                if self._api.has_expired and isinstance(error, ServiceUnreachableError):
+                    self._count_expired(error)
 
-    def _look_at(self, under_way: Sequence[_Attempt]) -> None:
-        """Poll all attempts with at most two requests; read uncertain ones in full."""
-        for one in under_way:
-            one.seen = time.monotonic()
-        known = [one for one in under_way if one.run is not None]
-        found: Mapping[tuple[str, str], Sequence[TaskView]] = {}
-        if known:
-            dags = sorted({one.task.dag for one in known})
-            runs = sorted({one.run["dag_run_id"] for one in known if one.run})
-            tasks = sorted({task for one in known for task in one.task.tasks})
-            found = views_of(self._api.task_instances(dags, runs, tasks))
-        for one in known:
-            views = found.get(one.place, ())
-            one.views = [view for view in views if view.task in one.task.tasks]
-        waiting = sorted({one.task.dag for one in known if one.waits})
-        active = {
-            (run["dag_id"], run["dag_run_id"]): str(run["state"])
-            for run in (self._api.active_runs(waiting) if waiting else ())
-        }
+    def _count_expired(self, error: ServiceUnreachableError) -> None:
+        """End the backfill, which can be resumed, if the token stays expired."""
+        number = (self._expired[0] if self._expired else 0) + 1
+        self._expired = number, error
+        if number == _EXPIRED_POLLS:
+            for handle in list(self._watched):
+                self._listener(handle)
+
+    def _look_at_all(self) -> None:
+        """Poll all attempts with two requests; read those in full that may have ended."""
+        with self._lock:
+            # What is read while an attempt begins is out of date once it has begun.
+            under_way = [one for one in self._watched.values() if not one.is_new]
+        if not under_way:
+            return
+        dags = sorted({one.task.dag for one in under_way})
+        alive = {(run["dag_id"], run["dag_run_id"]): run for run in self._api.active_runs(dags)}
+        runs = sorted({one.run_id for one in under_way if (one.task.dag, one.run_id) in alive})
+        tasks = sorted({task for one in under_way for task in one.task.tasks})
+        views = views_of(self._api.task_instances(dags, runs, tasks)) if runs else {}
         for one in under_way:
             if self._closing.is_set():
                 return
-            self._look_at_one(one, active.get(one.place) if one.waits else "running")
+            with one.busy, self._failed(one):
+                if one.handle in self._watched:
+                    self._look_at(one, alive, views)
 
-    def _look_at_one(self, one: _Attempt, state: str | None) -> None:
-        """Take the next step; `state` is that of the run, None if it is not active."""
-        with one.busy, self._failed(one):
-            if one.handle not in self._watched:
-                return
-            if one.run is None or (state is None and not one.is_cancelled):
-                self._advance(one)
-                return
-            step = decide({**one.run, "state": state or "failed"}, one.views, one.task, one.mark)
-            if step.act in (Act.CLEAR, Act.ADOPT) and not one.is_cancelled:
-                self._advance(one)
-            else:
-                self._settle(one, step)
+    def _look_at(
+        self,
+        one: _Attempt,
+        alive: Mapping[tuple[str, str], Mapping[str, Any]],
+        views: Mapping[tuple[str, str], Sequence[TaskView]],
+    ) -> None:
+        place = one.task.dag, one.run_id
+        run = alive.get(place)
+        own = [view for view in views.get(place, ()) if view.task in one.task.tasks]
+        is_alone = one.slice.key is None or not any(
+            dag == one.task.dag and name != one.run_id and one.slice.fits(other)
+            for (dag, name), other in alive.items()
+        )
+        has_ended = {view.task for view in own} == {*one.task.tasks} and not any(
+            view.is_active(run) for view in own if run
+        )
+        if run is None or one.awaits or not is_alone or has_ended:
+            self._advance(one)
+        else:
+            one.run, one.views = run, own
 
     @contextmanager
     def _failed(self, one: _Attempt) -> Iterator[None]:
@@ -713,37 +660,37 @@ class AirflowEngine(Engine):
         try:
             yield
         except EngineError as error:
-            outcome = Outcome(state=AttemptState.FAILED, error=error.full_text)
-            self._finish(one, outcome)
+            self._finish(one, Outcome(state=AttemptState.FAILED, error=error.full_text))
 
-    def _settle(self, one: _Attempt, step: Step) -> None:
-        if step.act is Act.FAIL:
-            error, left = self._keep_log(one), one.files.outcome()
-            if one.is_cancelled:
-                outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
-            elif left is not None and left.state is AttemptState.FAILED:
-                outcome = replace(left, error=f"{step.text}: {left.error}")
-            else:
-                said = f"{step.text}: {error}" if error else step.text
-                outcome = Outcome(state=AttemptState.FAILED, error=said)
-            self._finish(one, outcome)
-        elif step.act is Act.SUCCEED:
-            ends = [view.ended for view in one.views if view.ended is not None]
-            if ends:
-                self._claim(one, ended=max(ends).isoformat())
-            self._keep_log(one)
-            self._finish(one, self._succeeded(one))
+    # Outcomes
 
-    def _succeeded(self, one: _Attempt) -> Outcome:
-        """Return what tasks did that have succeeded, as far as `spark_runtime` was in them.
+    def _fail(self, one: _Attempt, why: str) -> None:
+        error, left = self._keep_log(one), one.files.outcome()
+        if one.is_cancelled:
+            outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
+        elif left is not None and left.state is AttemptState.FAILED:
+            outcome = replace(left, error=f"{why}: {left.error}")
+        else:
+            text = f"{why}: {error}" if error else why
+            outcome = Outcome(state=AttemptState.FAILED, error=text)
+        self._finish(one, outcome)
+
+    def _succeed(self, one: _Attempt) -> None:
+        """End an attempt with what `spark_runtime` did in its tasks, if it was in them.
 
         It leaves a result file, or commits of the attempt or of a scheduled run.
         """
-        found = one.files.outcome() or reconcile(one.files, one.began)
-        if found is None and one.spec.get("undo"):
-            said = "the task has left no result of an undo: check that it passes --airflow-run"
-            return Outcome(state=AttemptState.FAILED, error=said)
-        return found or Outcome(state=AttemptState.SUCCEEDED)
+        one.ended = max((view.ended for view in one.views if view.ended), default=self._api.now())
+        self._ends[one.spec["run_id"]] = one.ended
+        if found := one.engine_run:
+            self._runs[one.handle] = found
+        self._keep_log(one)
+        began = min((view.started for view in one.views if view.started), default=one.since)
+        outcome = one.files.outcome() or reconcile(one.files, began)
+        if outcome is None and one.spec.get("undo"):
+            why = "the task has left no result of an undo: check that it passes --airflow-run"
+            outcome = Outcome(state=AttemptState.FAILED, error=why)
+        self._finish(one, outcome or Outcome(state=AttemptState.SUCCEEDED))
 
     def _finish(self, one: _Attempt, outcome: Outcome) -> None:
         self._unwatch(one)
@@ -756,58 +703,28 @@ class AirflowEngine(Engine):
             self._watched.pop(one.handle, None)
 
     def _keep_log(self, one: _Attempt) -> str:
-        """Write the log next to the run spec; return the last error in it."""
-        text = self._log(one)
-        one.files.add_to_log(text)
-        errors = [line for line in text.splitlines() if line.startswith(_RAISED)]
-        return errors[-1].removeprefix(_RAISED) if errors else ""
-
-    def _log(self, one: _Attempt) -> str:
-        """Return the logs of the attempt's tries, without those that cannot be read."""
-        run = one.run
-        if run is None:
-            return ""
+        """Write the logs of the last tries next to the run spec; return the last error in them."""
         lines: list[str] = []
-        for view, number in tries_of(run, one.views, one.mark):
+        failed_first = sorted(one.views, key=lambda view: (view.state == "success", view.index))
+        for view in (view for view in failed_first[:_LOGGED] if view.tries and one.run):
             query = {"full_content": "true", "map_index": view.index}
-            place = f"{_run_path(run)}/taskInstances/{segment(view.task)}/logs/{number}"
+            place = f"{_path(one.run or {})}/taskInstances/{segment(view.task)}/logs/{view.tries}"
             with suppress(EngineError, ServiceUnreachableError):
                 content = self._api.get(place, query)["content"]
-                part = f"[{view.index}]" if view.index >= 0 else ""
-                lines.append(f"task {view.task}{part}, try {number}:")
+                lines.append(f"task {view.name}, try {view.tries}:")
                 lines += (line for entry in content for line in _lines(entry))
-        return "".join(f"{line}\n" for line in lines)
+        one.files.add_to_log("".join(f"{line}\n" for line in lines))
+        errors = [line for line in lines if line.startswith(_RAISED)]
+        return errors[-1].removeprefix(_RAISED) if errors else ""
 
 
-#: How the line of an exception begins.
-_RAISED = "raised "
-_LEFT = "left running: someone else started it in Airflow"
-
-
-def _name(run: Mapping[str, Any]) -> str:
-    """Return DAG/run, as people look it up; a DAG id has no slash."""
-    return f"{run['dag_id']}/{run['dag_run_id']}"
-
-
-def _have_ended(views: Sequence[TaskView], task: DagTasks) -> bool:
-    """Whether these are views of all tasks of a job, and of ended ones."""
-    return {*task.tasks} <= {view.task for view in views if not view.is_active}
-
-
-def _run_path(run: Mapping[str, Any]) -> str:
+def _path(run: Mapping[str, Any]) -> str:
     return f"/dags/{segment(run['dag_id'])}/dagRuns/{segment(run['dag_run_id'])}"
 
 
-def _conf(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conf of a new run; raises EngineError for secrets, as every user can read it."""
-    given = {"parameters": spec.get("parameters") or {}}
-    if redaction.document(given) != given:
-        raise UnfitRunError(
-            "a secret parameter cannot be passed to Airflow: everyone who sees the run can read it",
-            hint="Keep it in a Connection or Variable of Airflow.",
-        )
-    (key,) = spec["keys"]
-    return {"lineage_backfill": {**key, "token": spec["token"], "spec": dict(spec)}}
+def _note(spec: Mapping[str, Any]) -> str:
+    """Return the label of a run or a task instance, for people."""
+    return f"lineage-backfill: backfill {spec.get('backfill_id', '')}, run {spec['run_id']}"
 
 
 def _lines(entry: Any) -> Iterator[str]:
@@ -820,13 +737,3 @@ def _lines(entry: Any) -> Iterator[str]:
         for frame in error.get("frames") or ():
             yield f"  {frame.get('filename')}:{frame.get('lineno')} in {frame.get('name')}"
         yield f"{_RAISED}{error.get('exc_type')}: {error.get('exc_value')}"
-
-
-def _ended(files: AttemptFiles, run_id: str) -> datetime | None:
-    """Return when an attempt of the same backfill succeeded in Airflow."""
-    ends = []
-    for path in files.spec_path.parent.glob(f"{run_id}-*"):
-        number = path.name.removeprefix(f"{run_id}-").partition(".")[0]
-        claim = AttemptFiles(path.with_name(f"{run_id}-{number}.spec.json")).claimed_by() or {}
-        ends += [datetime.fromisoformat(claim["ended"])] if "ended" in claim else []
-    return max(ends, default=None)

@@ -12,185 +12,92 @@ import responses
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.airflow.api import AirflowApi
-from lineage_backfill.engines.airflow.dag import Dag
-from lineage_backfill.engines.airflow.slice import (
-    Act,
-    Mark,
-    TaskView,
-    choose,
-    decide,
-    in_force,
-    slice_of,
-)
+from lineage_backfill.engines.airflow.slices import Slice, slice_for
+from lineage_backfill.engines.airflow.step import Act, Mark, TaskView, decide, views_of
 from lineage_backfill.errors import (
     ConfigError,
     EngineError,
     EngineRefusalError,
     ServiceUnreachableError,
 )
-from lineage_backfill.ports import Origin
+from lineage_backfill.partitions.grid import cron_grid
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.workspace.configuration import load_project
 
 SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
 ONE = DagTasks(dag="d", tasks=("t",))
-ADOPTED = Origin.ADOPTED
-MARK = Mark("tok", SINCE, "backfill b-1, run r-1")
 URL = "http://127.0.0.1:1"
 
 
-def run(state: str = "running", name: str = "scheduled__1") -> dict[str, Any]:
-    return {"dag_id": "d", "dag_run_id": name, "state": state}
+def run(state: str = "running") -> dict[str, Any]:
+    return {"dag_id": "d", "dag_run_id": "scheduled__1", "state": state}
 
 
-def view(
-    state: str | None, tries: int = 1, note: str = "", started: datetime | None = EARLY
-) -> TaskView:
-    return TaskView("t", state, tries, note, started, None)
+def view(state: str | None, tries: int = 1, *, started: datetime = EARLY, at: int = -1) -> TaskView:
+    return TaskView("t", at, state, tries, started, None)
 
 
-ENDED_LATER = TaskView("t", "success", 1, "", EARLY, LATE + timedelta(seconds=1))
-
-
-@pytest.mark.parametrize(
-    ("found", "shown", "act"),
-    [
-        (None, [], Act.CREATE),
-        (run("success"), [view("success")], Act.CLEAR),
-        (run("failed"), [view("failed")], Act.CLEAR),
-        (run("failed"), [view("skipped", 0, started=None)], Act.CLEAR),
-        (run("success"), [view(None)], Act.CLEAR),
-        (run("success"), [view("success", started=LATE)], Act.ADOPT),
-        (run("failed"), [view("failed", started=LATE)], Act.CLEAR),
-        (run(), [view("running")], Act.WAIT),
-        (run(), [view("running", started=LATE)], Act.ADOPT),
-        (run(), [view("up_for_retry")], Act.WAIT),
-        # The start of a task that was cleared is that of its last try.
-        (run(), [view(None)], Act.ADOPT),
-        (run("queued"), [view("queued")], Act.ADOPT),
-        (run("queued", "lb__other"), [view(None, 0)], Act.WAIT),
-        (run("queued"), [], Act.FOLLOW),
-        (run("success"), [], Act.FAIL),
-        (run("success", "lb__tok"), [], Act.FAIL),
-        (run("queued", "lb__tok"), [view(None, 0)], Act.FOLLOW),
-        (run("success", "lb__tok"), [view("success")], Act.SUCCEED),
-        (run("success", "lb__tok"), [view("success", 0)], Act.FAIL),
-        (run("failed", "lb__tok"), [view("upstream_failed")], Act.FAIL),
-        (run(), [view(None, 2, "lineage-backfill tok after t=2")], Act.FOLLOW),
-        (run(), [view("running", 3, "lineage-backfill tok after t=2")], Act.FOLLOW),
-        (run(), [view("success", 3, "lineage-backfill tok after t=2")], Act.SUCCEED),
-        (run(), [view("success", 2, "lineage-backfill tok after t=2")], Act.FAIL),
-        # The run was just ending when its task was cleared.
-        (run("success"), [view(None, 2, "lineage-backfill tok after t=2")], Act.CLEAR),
-        (run(), [view("success", 3, "lineage-backfill other after t=2")], Act.CLEAR),
-    ],
-)
-def test_the_next_step(found: dict[str, Any] | None, shown: list[TaskView], act: Act) -> None:
-    assert decide(found, shown, ONE, MARK).act is act
-
-
-def test_the_note_of_a_clear_tells_the_tries_before_it() -> None:
-    step = decide(run("success"), [view("success", 4)], ONE, MARK)
-    assert step.text == "lineage-backfill tok after t=4 for backfill b-1, run r-1"
-    adopted = decide(run(), [view("running", 4, started=LATE)], ONE, MARK)
-    assert adopted.text == "lineage-backfill tok adopted after t=3 for backfill b-1, run r-1"
-
-
-OWN, OTHER = "for backfill b-1, run r-1", "for backfill b-1, run r-10"
+FRESH, BEGUN = Mark(since=SINCE), Mark(since=SINCE, tries={"t": 2})
+ACTED = Mark(since=SINCE, tries={"t": 2}, has_acted=True)
+PARTS = Mark(since=SINCE, tries={"t[0]": 1, "t[1]": 1})
 
 
 @pytest.mark.parametrize(
-    ("name", "of_run", "note", "origin", "owned"),
+    ("sentence", "found", "shown", "mark", "act"),
     [
-        ("lb__tok", "", "", Origin.CREATED, True),
-        ("scheduled__1", "", "", None, False),
-        ("scheduled__1", "", f"lineage-backfill tok after t=1 {OWN}", Origin.RERUN, True),
-        ("scheduled__1", "", f"lineage-backfill tok adopted after t=1 {OWN}", ADOPTED, False),
-        # Those of other attempts.
-        ("lb__old", f"x {OWN}", "", None, True),
-        ("lb__old", f"x {OTHER}", "", None, False),
-        ("theirs", f"x {OWN}", "", None, False),
-        ("lb__old", f"x {OWN}", f"lineage-backfill tok after t=1 {OWN}", Origin.RERUN, True),
+        ("there is no run", None, [], FRESH, Act.CREATE),
+        ("it ended before", run("success"), [view("success")], FRESH, Act.CLEAR),
+        ("it failed before", run("failed"), [view("failed")], FRESH, Act.CLEAR),
+        ("its task ended, others run", run(), [view("success")], FRESH, Act.CLEAR),
+        ("it runs", run(), [view("running", started=LATE)], FRESH, Act.WAIT),
+        ("it began too early", run(), [view("running")], FRESH, Act.WAIT),
+        ("it waits", run("queued"), [view(None)], FRESH, Act.WAIT),
+        ("it is tried again by Airflow", run(), [view("up_for_retry")], FRESH, Act.WAIT),
+        ("its tasks are not there yet", run(), [], FRESH, Act.WAIT),
+        ("its tasks never were there", run("success"), [], FRESH, Act.FAIL),
+        ("it began later", run("success"), [view("success", started=LATE)], FRESH, Act.SUCCEED),
+        ("it failed later", run("failed"), [view("failed", started=LATE)], FRESH, Act.CLEAR),
+        ("it is about to be cleared", run("success"), [view("success", 2)], BEGUN, Act.CLEAR),
+        ("it was cleared", run("queued"), [view(None, 2)], BEGUN, Act.WAIT),
+        ("it was cleared while the run ended", run("success"), [view(None, 2)], ACTED, Act.CLEAR),
+        ("it was cleared and is done", run("success"), [view("success", 3)], BEGUN, Act.SUCCEED),
+        ("it was cleared and failed", run("failed"), [view("failed", 3)], BEGUN, Act.FAIL),
+        ("it was skipped", run("success"), [view("skipped", 2)], ACTED, Act.FAIL),
+        ("it was marked by hand", run("success"), [view("success", 2)], ACTED, Act.FAIL),
         (
-            "lb__old",
-            f"x {OWN}",
-            f"lineage-backfill tok continued after t=1 {OWN}",
-            Origin.CREATED,
-            True,
+            "an instance is still missing",
+            run("success"),
+            [view("success", 2, at=0), view("success", 1, at=1)],
+            PARTS,
+            Act.CLEAR,
         ),
-        ("scheduled__1", "", f"lineage-backfill old after t=1 {OWN}", None, True),
-        ("scheduled__1", "", f"lineage-backfill old after t=1 {OTHER}", None, False),
-        ("scheduled__1", "", "lineage-backfill tok after t=1", Origin.RERUN, True),
-        ("scheduled__1", "", f"lineage-backfill old adopted after t=1 {OWN}", None, False),
         (
-            "scheduled__1",
-            "",
-            f"lineage-backfill tok continued after t=1 {OWN}",
-            Origin.RERUN,
-            True,
+            "a mapped task skips some and has new ones",
+            run("success"),
+            [view("success", 2, at=0), view("skipped", 0, at=1), view("success", 1, at=2)],
+            PARTS,
+            Act.SUCCEED,
         ),
     ],
 )
-def test_who_has_started_what_an_attempt_runs_as(
-    name: str, of_run: str, note: str, origin: Origin | None, owned: bool
+def test_the_next_step_where(
+    sentence: str, found: dict[str, Any] | None, shown: list[TaskView], mark: Mark, act: Act
 ) -> None:
-    shown = [view("running", 2, note)]
-    found = {**run(name=name), "note": of_run}
-    assert MARK.origin(found, shown) is origin
-    assert MARK.owns(found, shown) is owned
+    assert decide(found, shown, ONE.tasks, mark).act is act
 
 
-def test_without_tasks_only_a_run_that_was_created_is_ours() -> None:
-    assert MARK.origin(run(), []) is None
-    assert not MARK.owns(run(), [])
-    assert MARK.origin(run(name="lb__tok"), []) is Origin.CREATED
-    assert MARK.owns(run(name="lb__tok"), [])
+def test_why_an_attempt_fails() -> None:
+    marked = decide(run("success"), [view("success", 2)], ONE.tasks, ACTED)
+    assert marked.text == "task t was marked a success and has not run"
+    above = decide(run("failed"), [view("upstream_failed", 2)], ONE.tasks, ACTED)
+    assert above.text == "task t is upstream_failed after try 2"
 
 
-def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
-    two = DagTasks(dag="d", tasks=("t", "u"))
-    other = TaskView("u", "success", 7, "", EARLY, None)
-    assert decide(run(), [view("running"), other], two, MARK).act is Act.WAIT
-    step = decide(run("success"), [view("success"), other], two, MARK)
-    assert step.text == "lineage-backfill tok after t=1 u=7 for backfill b-1, run r-1"
-
-
-@pytest.mark.parametrize(
-    ("shown", "other", "act"),
-    [
-        (view("success"), view("running"), Act.WAIT),
-        (view("running", started=LATE), view(None), Act.WAIT),
-        (view("success"), view("success"), Act.CLEAR),
-        (view("success", started=LATE), view("success"), Act.ADOPT),
-        # It ended after the newest one had begun.
-        (view("success", started=LATE), ENDED_LATER, Act.CLEAR),
-        (view("running", started=LATE), ENDED_LATER, Act.WAIT),
-        (view("success", 3, "lineage-backfill tok after t=2"), view("running"), Act.SUCCEED),
-    ],
-)
-def test_another_run_of_the_key_is_waited_for_and_counts_against_this_one(
-    shown: TaskView, other: TaskView, act: Act
-) -> None:
-    assert decide(run("success"), [shown], ONE, MARK, {"other": [other]}).act is act
-
-
-def test_what_waits_in_a_run_that_has_ended_is_not_waited_for() -> None:
-    views = [view(None), view("success")]
-    assert in_force(run("failed"), views) == views[1:]
-    assert in_force(run("queued"), views) == views
-
-
-def test_the_run_that_an_attempt_has_begun_is_chosen_and_else_the_newest() -> None:
-    runs = [run(name="c"), run(name="b"), run(name="a")]
-    views = {name: [view("success")] for name in "abc"}
-    assert choose(runs, views, MARK) == runs[0]
-    assert (
-        choose(runs, {**views, "a": [view(None, 1, "lineage-backfill tok after t=1")]}, MARK)
-        == (runs[2])
-    )
-    assert choose([*runs, run(name="lb__tok")], views, MARK) == run(name="lb__tok")
-    assert choose([], {}, MARK) is None
+def test_removed_instances_do_not_count() -> None:
+    answer = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "try_number": 1}
+    answer |= {"start_date": None, "end_date": None, "map_index": 0, "state": "removed"}
+    assert views_of([answer]) == {}
 
 
 def spec(**more: Any) -> dict[str, Any]:
@@ -199,22 +106,24 @@ def spec(**more: Any) -> dict[str, Any]:
 
 
 DAY, NEXT = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+LATER = NEXT + timedelta(hours=2)
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("interval", (DAY, DAY, NEXT, None)),
-        ("logical_date", (DAY, None, None, None)),
-        ("logical_date + 26h", (NEXT + timedelta(hours=2), None, None, None)),
-        ("partition_key", (None, None, None, "2026-11-21")),
-        ("partition_key %d.%m.%Y", (None, None, None, "21.11.2026")),
-        ("conf", (None, None, None, None)),
+        ("interval", (DAY, NEXT, None)),
+        ("logical_date", (DAY, DAY, None)),
+        ("logical_date + 26h", (LATER, LATER, None)),
+        ("partition_key", (None, None, "2026-11-21")),
+        ("partition_key %d.%m.%Y", (None, None, "21.11.2026")),
+        ("conf", (None, None, None)),
+        ("asset", (None, None, None)),
     ],
 )
 def test_a_key_is_a_slice(kind: str, expected: tuple[Any, ...]) -> None:
-    found = slice_of(kind, spec())
-    assert (found.logical_date, found.start, found.end, found.key) == expected
+    found = slice_for(kind, spec(), "UTC", None)
+    assert (found.start, found.end, found.key) == expected
 
 
 @pytest.mark.parametrize(
@@ -230,23 +139,62 @@ def test_a_key_is_a_slice(kind: str, expected: tuple[Any, ...]) -> None:
 )
 def test_a_key_that_is_no_slice(kind: str, given: dict[str, Any], said: str) -> None:
     with pytest.raises(EngineError, match=said) as refused:
-        slice_of(kind, given)
+        slice_for(kind, given, "UTC", None)
     assert refused.value.hint
 
 
-def test_a_run_of_another_interval_does_not_fit() -> None:
-    wanted = slice_of("interval", spec())
-    whole = {"data_interval_start": "2026-11-21T00:00:00Z"}
-    assert wanted.fits({**whole, "data_interval_end": "2026-11-22T00:00:00Z"})
-    assert not wanted.fits({**whole, "data_interval_end": "2026-11-21T00:00:00Z"})
-    assert not wanted.fits({"data_interval_start": None, "data_interval_end": None})
+@pytest.mark.parametrize(
+    ("cron", "expected"),
+    [
+        ("0 0 * * *", ("2026-11-21T00", "2026-11-22T00")),
+        ("0 9 * * *", ("2026-11-21T09", "2026-11-22T09")),
+        ("0 15 * * *", ("2026-11-20T15", "2026-11-21T15")),
+        ("0 12 * * *", None),
+        ("0 * * * *", None),
+        ("0 0 * * 1", None),
+    ],
+)
+def test_the_interval_of_a_key_covers_most_of_it_and_little_else(
+    cron: str, expected: tuple[str, str] | None
+) -> None:
+    grid = cron_grid(cron, "UTC")
+    if expected is None:
+        with pytest.raises(EngineError, match="no data interval of the DAG is for the key"):
+            slice_for("interval", spec(), "UTC", grid)
+    else:
+        found = slice_for("interval", spec(), "UTC", grid)
+        assert tuple(f"{end:%Y-%m-%dT%H}" for end in (found.start, found.end) if end) == expected
 
 
-def test_tasks_above_the_wanted_one_count_as_done_and_the_others_are_skipped() -> None:
-    below = {"a": ["b"], "b": ["t"], "t": ["c"], "c": [], "d": []}
-    dag = Dag({}, {name: {"downstream_task_ids": ids} for name, ids in below.items()}, frozenset())
-    expected = {"a": "success", "b": "success", "c": "skipped", "d": "skipped"}
-    assert dag.others(ONE) == expected
+def test_hours_of_a_repeated_hour_keep_their_own_intervals() -> None:
+    first = spec(key="k", start="2026-10-25T00:00:00Z", end="2026-10-25T01:00:00Z")
+    zone = "Europe/Berlin"
+    found = slice_for("interval", first, zone, cron_grid("0 * * * *", zone))
+    assert found.start == datetime(2026, 10, 25, tzinfo=UTC)
+    later = slice_for("logical_date + 1h", first, zone, None)
+    assert later.start == datetime(2026, 10, 25, 1, tzinfo=UTC)
+
+
+def test_a_run_is_found_by_overlap_and_prefers_the_logical_date() -> None:
+    wanted = slice_for("interval", spec(), "UTC", None)
+
+    def shown(start: str, end: str, logical: str) -> dict[str, Any]:
+        ends = {"data_interval_start": f"{start}:00:00Z", "data_interval_end": f"{end}:00:00Z"}
+        return {**ends, "logical_date": f"{logical}:00:00Z"}
+
+    by_hand = shown("2026-11-21T02", "2026-11-22T02", "2026-11-22T10")
+    assert wanted.fits(by_hand)
+    assert not wanted.is_exact(by_hand)
+    assert not wanted.fits(shown("2026-11-21T02", "2026-11-21T02", "2026-11-21T02"))
+    assert not wanted.fits(shown("2026-11-20T20", "2026-11-21T10", "2026-11-21T00"))
+    assert not wanted.fits(dict.fromkeys(("data_interval_start", "data_interval_end")))
+
+
+def test_runs_of_a_backfill_share_their_id_and_those_by_conf_do_not() -> None:
+    given = {**spec(), "token": "tok", "backfill_id": "b-1", "store": "0123456789abcdef"}
+    wanted = slice_for("interval", given, "UTC", None)
+    assert wanted.run_id(given) == "lb__0123456789ab.b-1__2026-11-21T00:00:00Z"
+    assert Slice(kind="conf", label="x").run_id(given) == "lb__tok"
 
 
 @pytest.mark.parametrize(
@@ -292,22 +240,10 @@ def test_a_version_that_only_an_account_may_see_is_asked_for_with_it() -> None:
         api.close()
 
 
-def test_a_stale_token_is_renewed_once() -> None:
-    with responses.RequestsMock() as server:
-        stale = {"detail": "Invalid JWT token"}
-        server.get(f"{URL}/api/v2/version", status=403, json=stale)
-        server.post(f"{URL}/auth/token", status=201, json={"access_token": "new"})
-        server.get(f"{URL}/api/v2/version", json={"version": "3.3.2"})
-        api = AirflowApi(URL, username="u", password="p", token="old")
-        assert api.get("/version") == {"version": "3.3.2"}
-        assert server.calls[2].request.headers["Authorization"] == "Bearer new"
-        api.close()
-
-
 def test_a_refusal_for_want_of_rights_is_said_at_once() -> None:
     with responses.RequestsMock() as server:
         server.post(f"{URL}/api/v2/dags/d/dagRuns", status=403, json={"detail": "Forbidden"})
-        api = AirflowApi(URL, username="u", password="p", token="t")
+        api = AirflowApi(URL, token=lambda: "t")
         with pytest.raises(EngineRefusalError, match=r"\(403\): Forbidden") as refused:
             api.post("/dags/d/dagRuns", {})
         assert "Op or User" in refused.value.hint
@@ -323,7 +259,7 @@ def test_what_an_older_airflow_does_not_have_need_not_be_deleted(
     with responses.RequestsMock() as server:
         body = {} if status == 204 else {"json": {"detail": "Not Found"}}
         server.delete(f"{URL}/api/v2/x/state-store", status=status, **body)
-        api = AirflowApi(URL, token="t")
+        api = AirflowApi(URL, token=lambda: "t")
         with pytest.raises(EngineRefusalError) if is_refused else nullcontext():
             api.delete("/x/state-store")
         api.close()
@@ -336,12 +272,12 @@ def test_what_changes_something_is_sent_once_and_the_rest_again(
     with responses.RequestsMock() as server:
         posted = server.post(f"{URL}/api/v2/dags/d/dagRuns", status=503)
         asked = server.get(f"{URL}/api/v2/version", status=503)
-        api = AirflowApi(URL, token="t")
+        api = AirflowApi(URL, token=lambda: "t")
         with pytest.raises(ServiceUnreachableError, match="answers 503"):
             api.post("/dags/d/dagRuns", {})
         with pytest.raises(ServiceUnreachableError, match="answers 503"):
             api.get("/version")
-        assert (posted.call_count, asked.call_count) == (1, 3)
+        assert (posted.call_count, asked.call_count) == (1, 4)
         api.close()
 
 
@@ -355,7 +291,7 @@ def test_what_a_proxy_answers_for_airflow_is_no_answer(
         server.get(f"{URL}/api/v2/version", **page)
         server.post(f"{URL}/api/v2/dags/d/dagRuns", **page)
         server.delete(f"{URL}/api/v2/x/state-store", **page)
-        api = AirflowApi(URL, token="t")
+        api = AirflowApi(URL, token=lambda: "t")
         for ask in (
             lambda: api.find("/version"),
             lambda: api.post("/dags/d/dagRuns", {}),
@@ -408,6 +344,8 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
     keyed = read(tmp_path, 'slice = "partition_key %Y-%m"')
     assert keyed == DagTasks(dag="", tasks=(), slice="partition_key %Y-%m")
     assert read(tmp_path, 'slice = "conf"') == DagTasks(dag="", tasks=(), slice="conf")
+    given = read(tmp_path, 'conf = { day = "{key}", n = 3 }\nwhole_dag = true')
+    assert given == DagTasks(conf={"day": "{key}", "n": "3"}, whole_dag=True)
 
 
 @pytest.mark.parametrize(
@@ -419,6 +357,7 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
         ('dag = "d"\ntask = "t"\nslice = "interval + 1h"', "`slice` is"),
         ('dag = "d"\ntask = "t"\nslice = "partition_key day"', "`slice` is"),
         ('dag = "d"\ntask = "t"\nslice = "interval %Y"', "`slice` is"),
+        ('conf = { day = "{ds}" }', "names {ds}, which no run has"),
     ],
 )
 def test_a_job_names_its_task_in_one_way(tmp_path: Path, lines: str, said: str) -> None:

@@ -1,0 +1,181 @@
+"""DAG runs to create: the whole DAG runs then, so what it writes must be planned."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from lineage_backfill import redaction
+from lineage_backfill.engines.airflow.api import AirflowApi, segment
+from lineage_backfill.engines.airflow.dag import Dag
+from lineage_backfill.engines.airflow.slices import Slice
+from lineage_backfill.errors import EngineError, EngineRefusalError, GuardRailError, UnfitRunError
+from lineage_backfill.plans.plan import PlannedRun
+from lineage_backfill.project.declarations import DagTasks
+
+_log = logging.getLogger(__name__)
+_SHOWN = 5
+
+
+class NewRuns:
+    """Judges what creating the DAG runs of a plan would run; `writers` are those of a DAG.
+
+    `waits` are the runs that others wait for, as Airflow starts all tasks of a new run together.
+    """
+
+    def __init__(self, api: AirflowApi, writers: Callable[[str], Mapping[str, str]]) -> None:
+        self._api = api
+        self._writers = writers
+        self._groups: dict[tuple[str, Slice], dict[PlannedRun, DagTasks]] = {}
+        self._absent = set[tuple[str, Slice]]()
+        self.waits: dict[str, Collection[str]] = {}
+
+    def judge(
+        self, planned: Iterable[tuple[PlannedRun, DagTasks, Slice]], dags: Mapping[str, Dag]
+    ) -> None:
+        """Refuse new runs that would write more than is planned, before any run has begun."""
+        self._groups.clear()
+        self._absent.clear()
+        self.waits = {}
+        for run, task, slice_ in planned:
+            self._groups.setdefault((task.dag, slice_), {})[run] = task
+        risky = defaultdict(list)
+        for (dag, slice_), group in self._groups.items():
+            if self._others(dag, slice_) or len(group) > 1 or len(dags[dag].tasks) > 1:
+                risky[dag].append(slice_)
+        for dag, slices in risky.items():
+            absent = self._without_run(dag, slices)
+            self._absent |= {(dag, slice_) for slice_ in absent}
+            self._judge_dag(dags[dag], absent)
+        for dag in dict.fromkeys(dag for dag, _ in self._groups):
+            self._name_consumers(dags[dag])
+
+    def _judge_dag(self, dag: Dag, absent: Sequence[Slice]) -> None:
+        along = set[str]()
+        for slice_ in absent:
+            group = self._groups[dag.id, slice_]
+            along |= dag.tasks.keys() - self.planned(dag.id, slice_)
+            self._refuse_writers(dag.id, slice_)
+            above = {name for run in group for name in run.upstream} - {run.id for run in group}
+            if len(group) > 1:
+                self.waits |= {run.id: above.difference(run.upstream) for run in group}
+        if along:
+            _log.warning(
+                "%d missing runs of DAG %s will be created; also run in them: %s",
+                len(absent), dag.id, ", ".join(sorted(along)),
+            )  # fmt: skip
+
+    def refuse(self, dag: Dag, slice_: Slice, task: DagTasks) -> None:
+        """Raise EngineError for a run that should not be created now, after all."""
+        self._refuse_writers(dag.id, slice_)
+        is_single = len(self._groups.get((dag.id, slice_), ())) <= 1
+        if not is_single and (dag.id, slice_) not in self._absent:
+            raise EngineError(
+                f"the run of DAG {dag.id} for {slice_.label} was deleted since the backfill began",
+                hint="`resume` the backfill: it then creates the run once all its inputs are done.",
+            )
+        if slice_.start is None or not dag.details.get("timetable_periodic", True) or task.cron:
+            return
+        at = slice_.start.isoformat()
+        body = {"dag_id": dag.id, "from_date": at, "to_date": at, "reprocess_behavior": "none"}
+        try:
+            found = self._api.post("/backfills/dry_run", body, again=True)["backfills"]
+        except EngineRefusalError as error:
+            _log.info("the timetable of DAG %s is not confirmed: %s", dag.id, error)
+            return
+        if not found:
+            raise UnfitRunError(
+                f"the timetable of DAG {dag.id} ({dag.details.get('timetable_summary')}) has no run"
+                f" at {slice_.start:%FT%TZ}",
+                hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
+            )
+
+    def planned(self, dag: str, slice_: Slice) -> set[str]:
+        """Return the tasks of a DAG that are planned for a slice."""
+        groups = self._groups.get((dag, slice_), {}).values()
+        return {name for task in groups for name in task.tasks}
+
+    def conf(self, task: DagTasks, slice_: Slice, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the conf of a new run; raises UnfitRunError for secrets: every user can read it.
+
+        It holds the run spec if the run is for one job, and the `conf` of each of its jobs.
+        """
+        given = {"parameters": spec.get("parameters") or {}}
+        if redaction.document(given) != given:
+            raise UnfitRunError(
+                "a secret parameter cannot be passed to Airflow: everyone who sees the run can read"
+                " it",
+                hint="Keep it in a Connection or Variable of Airflow.",
+            )
+        (key,) = spec["keys"]
+        group = self._groups.get((task.dag, slice_), {})
+        made: dict[str, Any] = {"lineage_backfill": dict(key)}
+        if len(group) <= 1:
+            made["lineage_backfill"] |= {"token": spec["token"], "spec": dict(spec)}
+        for one in (*group.values(), task):
+            for name, text in one.conf.items():
+                made[name] = text.format_map({part: str(key.get(part)) for part in _PARTS})
+        return made
+
+    def _others(self, dag: str, slice_: Slice) -> dict[str, str]:
+        """Return the tasks that write and are not planned for a slice, with their jobs."""
+        planned = self.planned(dag, slice_)
+        return {task: job for task, job in self._writers(dag).items() if task not in planned}
+
+    def _refuse_writers(self, dag: str, slice_: Slice) -> None:
+        group = self._groups.get((dag, slice_), {})
+        others = self._others(dag, slice_)
+        if others and not all(task.whole_dag for task in group.values()):
+            shown = ", ".join(sorted(others.values())[:_SHOWN])
+            raise GuardRailError(
+                f"DAG {dag} has no run for {slice_.label}, and a new one would also run tasks that"
+                f" write and are not planned for it: {shown}",
+                hint="Give the planned jobs of this DAG `whole_dag = true` to run them as well, let"
+                " Airflow run the slice first, or leave these keys out.",
+            )
+
+    def _without_run(self, dag: str, slices: Sequence[Slice]) -> list[Slice]:
+        """Return the slices for which Airflow has no run."""
+        runs = f"/dags/{segment(dag)}/dagRuns"
+        dated = [(one.start, one.end) for one in slices if one.start and one.end]
+        there: list[Mapping[str, Any]] = []
+        if dated:
+            longest = max(end - start for start, end in dated)
+            query = {
+                "logical_date_gte": min(start for start, _ in dated).isoformat(),
+                "logical_date_lte": (max(end for _, end in dated) + longest).isoformat(),
+            }
+            there = list(self._api.listed(runs, query, "dag_runs"))
+        exact = {one for one in slices if one.start and any(map(one.is_exact, there))}
+        absent = []
+        for one in slices:
+            if one.key is not None:
+                query = {"partition_key_prefix_pattern": one.key, "order_by": "-run_after"}
+                there = self._api.get(runs, {**query, "limit": 100})["dag_runs"]
+            if one not in exact and not any(map(one.fits, there)):
+                absent.append(one)
+        return absent
+
+    def _name_consumers(self, dag: Dag) -> None:
+        """Warn of DAGs outside the plan that Airflow starts when planned tasks succeed."""
+        known = {name for name, _ in self._groups}
+        tasks = {
+            task
+            for name, slice_ in self._groups
+            if name == dag.id
+            for task in self.planned(name, slice_)
+        }
+        for asset in self._api.get("/assets", {"dag_ids": dag.id, "limit": 100})["assets"]:
+            made = {one["task_id"] for one in asset["producing_tasks"] if one["dag_id"] == dag.id}
+            others = sorted({one["dag_id"] for one in asset["scheduled_dags"]} - known)
+            if others and not tasks.isdisjoint(made):
+                _log.warning(
+                    "Airflow will also start %s, outside the plan, after %s: it waits for %s",
+                    ", ".join(others), dag.id, asset["uri"],
+                )  # fmt: skip
+
+
+#: What `conf` of a job may name.
+_PARTS = ("key", "start", "end")
