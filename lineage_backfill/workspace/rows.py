@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet, as_text, in_short, parse
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptState
-from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration
+from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration, Declarations
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolve.resolver import DeclarationResolver
 from lineage_backfill.runs.specs import RunSpecs
@@ -68,9 +68,8 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             f"the versions of {named} cannot be compared",
             hint="Only Delta tables with a declared `location` can be compared.",
         )
-    ref = DatasetRef(**last["dataset"])
     declarations = workspace.project.declarations
-    declared = DeclaredNames(declarations).datasets.find(ref) or DatasetDeclaration(name=ref.name)
+    how = _how(declarations, DatasetRef(**last["dataset"]))
     scope = (one["values"] for one in place.get("scope") or () if one["key"] == part["key"])
     values: Mapping[str, str | None] = next(scope, {})
     found = DeltaTableLogs(conf={**workspace.project.spark, **spark_conf(declarations)}).rows(
@@ -79,9 +78,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             "before": first["version_before"],
             "after": last["version"],
             "partitions": [values],
-            "row_key": list(declared.row_key),
-            "mask": list(declared.mask),
-            "most": SAMPLE,
+            **how,
         }
     )
     if part.get("rows") not in (None, found["rows_after"]):
@@ -90,17 +87,21 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             f" wrote {part['rows']}",
             hint="The table was recreated since then: this version cannot be compared.",
         )
-    return {
-        "schema_version": 1,
-        "kind": "rows",
-        "backfill": id_,
-        "dataset": last["dataset"],
-        "partition": _text(part["key"]),
-        "version_before": first["version_before"],
-        "version": last["version"],
-        "masked": list(declared.mask),
-        **found,
-    }
+    output = {"dataset": last["dataset"], "partitions": [_text(part["key"])], **found}
+    output |= {"version_before": first["version_before"], "version": last["version"]}
+    return _document([{**output, "masked": how["mask"]}], backfill=id_)
+
+
+def _how(declarations: Declarations, ref: DatasetRef) -> dict[str, Any]:
+    """Return how the rows of a dataset are compared: its declared key and masked columns."""
+    found = DeclaredNames(declarations).datasets.find(ref) or DatasetDeclaration(name=ref.name)
+    return {"row_key": list(found.row_key), "mask": list(found.mask), "most": SAMPLE}
+
+
+def _document(outputs: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return the document of changed rows, of a backfill or of a `dry_run`."""
+    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
+    return {**head, **more, "outputs": list(outputs)}
 
 
 def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) -> dict[str, Any]:
@@ -128,19 +129,14 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
     project, settings = workspace.project, workspace.engine_settings(engine)
     specs = RunSpecs(resolver, backfill_id="dry-run", root=project.root)
     spec = specs(planned, 1, "dry-run", Path(os.devnull))
-    names = DeclaredNames(declarations).datasets
     written = [DatasetRef(**output["dataset"]) for output in spec["outputs"]]
-    declared = [names.find(ref) or DatasetDeclaration(name=ref.name) for ref in written]
+    how = [_how(declarations, ref) for ref in written]
     logs = DeltaTableLogs(
         conf=settings["conf"],
         command=(settings.get("python", sys.executable), "-m", "spark_runtime"),
     )
     private_folder(state_dir(project))
     with tempfile.TemporaryDirectory(prefix="dry-run-", dir=state_dir(project)) as folder:
-        how = [
-            {"row_key": list(one.row_key), "mask": list(one.mask), "most": SAMPLE}
-            for one in declared
-        ]
         found = logs.rehearse(
             {"spec": spec, "folder": str(Path(folder).resolve()), "rows": how},
             project=project.code,
@@ -150,19 +146,14 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
     rewritten = {
         part.dataset for run in plan.runs or () if run.id in planned.upstream for part in run.writes
     }
-    return {
-        "schema_version": 1,
-        "kind": "dry_run",
-        "job": named(job),
-        "partitions": list(planned.partitions),
-        "rewritten_first": [
-            named(one.dataset) for one in planned.reads if one.dataset in rewritten
-        ],
-        "outputs": [
-            {**output, "partitions": keys_of[ref], "masked": list(one.mask)}
-            for output, ref, one in zip(found["outputs"], written, declared, strict=True)
-        ],
-    }
+    first = [named(one.dataset) for one in planned.reads if one.dataset in rewritten]
+    run = {"job": named(job), "partitions": list(planned.partitions), "rewritten_first": first}
+    clone = {"version_before": None, "version": None}
+    outputs = [
+        {**output, **clone, "partitions": keys_of[ref], "masked": one["mask"]}
+        for output, ref, one in zip(found["outputs"], written, how, strict=True)
+    ]
+    return _document(outputs, dry_run=run)
 
 
 def _planned(

@@ -82,12 +82,12 @@ def test_a_dry_run_of_what_is_right_already_changes_no_row(demo: Demo) -> None:
     asked = ("impact", "flights_hourly", "--from", HOUR, "--to", HOUR, "--json")
     done = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-03-20")
     found = json.loads(done.stdout)
-    assert fits(found, "dry_run")
+    assert fits(found, "rows")
     (output,) = found["outputs"]
     assert output["dataset"]["name"] == "flights_daily"
     assert output["rows_before"] == output["rows_after"] > 0
     assert not any(output[kind]["count"] for kind in ("added", "removed", "changed"))
-    assert [one["name"] for one in found["rewritten_first"]] == ["flights_weather"]
+    assert [one["name"] for one in found["dry_run"]["rewritten_first"]] == ["flights_weather"]
     assert demo.versions() == before
     assert not list((demo.folder / ".lineage-backfill").glob("dry-run-*"))
     none = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-01-01")
@@ -101,6 +101,7 @@ def test_the_report_shows_rows_before_and_after(demo: Demo) -> None:
     asked = ("lineage_backfill", "report", "--rows", "flights_daily@2013-03-10", "--json")
     found = json.loads(demo.call(*asked).stdout)
     assert fits(found, "rows")
+    (found,) = found["outputs"]
     assert found["rows_before"] == found["rows_after"] == 15
     assert found["added"]["count"] == found["removed"]["count"] == 11
     sums = {one["column"]: (one["before"], one["after"]) for one in found["sums"]}
@@ -159,6 +160,6 @@ def test_one_more_hour_changed_by_hand_flows_to_exactly_what_it_broke(demo: Demo
 def test_a_folder_of_somebody_else_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    ended = run("lineage_backfill", "demo", "mine", folder=tmp_path)
+    ended = run("examples.demo", "mine", folder=tmp_path)
     assert ended.returncode == 64
     assert "was not made by the demo" in ended.stderr

@@ -52,7 +52,7 @@ def compared(named: str) -> tuple[Any, Any]:
 
 def test_a_key_of_several_dimensions_is_written_as_paths_write_it() -> None:
     document, asked = compared("sales@day=2024-06-15/region=eu%2Fwest")
-    assert document["partition"] == "day=2024-06-15/region=eu%2Fwest"
+    assert document["outputs"][0]["partitions"] == ["day=2024-06-15/region=eu%2Fwest"]
     assert asked["partitions"] == [{"day": "d", "region": "eu/west"}]
     assert (asked["before"], asked["after"]) == (3, 4)
 

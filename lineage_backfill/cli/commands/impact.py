@@ -136,7 +136,7 @@ def _answer(
         else:
             from lineage_backfill.cli.output import tables
 
-            terminal.out().print(tables.dry_run_view(made))
+            terminal.out().print(tables.rows_table(made))
         return
     found = planning.explain(target, datasets, request, source, why_not=how.why is None)
     if how.as_json:

@@ -208,29 +208,26 @@ def _moved(names: Sequence[str]) -> Text:
 
 
 def rows_table(document: Document) -> RenderableType:
-    """Return the rows of a partition that a backfill added, removed and changed."""
-    before, after = (
-        UNKNOWN if v is None else v for v in (document["version_before"], document["version"])
-    )
-    head = (safe(f"{document['dataset']['name']} {document['partition']}"), "bold")
-    return _rows(Text.assemble(head, f"  version {before} to {after}\n"), document)
-
-
-def dry_run_view(document: Document) -> RenderableType:
-    """Return the rows that a run would add, remove and change in each output."""
-    job = f"{document['job']['name']} {in_short(document['partitions'])}"
-    head = Text.assemble(
-        (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
-    )
-    if first := document["rewritten_first"]:
-        head.append(
-            f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here they"
-            " were read as they are now."
+    """Return the rows that a backfill or a dry run added, removed and changed in each output."""
+    parts: list[RenderableType] = []
+    if run := document["dry_run"]:
+        job = f"{run['job']['name']} {in_short(run['partitions'])}"
+        head = Text.assemble(
+            (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
         )
-    parts: list[RenderableType] = [head]
+        if first := run["rewritten_first"]:
+            head.append(
+                f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here"
+                " they were read as they are now."
+            )
+        parts.append(head)
     for one in document["outputs"]:
         name = f"{one['dataset']['name']} {in_short(one['partitions'])}"
-        parts.append(_rows(Text.assemble((safe(name), "bold"), "\n"), one))
+        versions = ""
+        if one["version"] is not None:
+            before = UNKNOWN if one["version_before"] is None else one["version_before"]
+            versions = f"  version {before} to {one['version']}"
+        parts.append(_rows(Text.assemble((safe(name), "bold"), f"{versions}\n"), one))
     return Group(*apart(parts))
 
 

@@ -13,7 +13,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "config": checks.Config,
     "config_check": checks.ConfigCheck,
     "doctor": checks.Doctor,
-    "dry_run": rows.DryRun,
     "explanation": plans.Explanation,
     "graph": lineage.Graph,
     "history": backfills.History,

@@ -1,4 +1,4 @@
-"""Documents of changed rows: `report --rows` and `impact --dry-run-diff`."""
+"""The document of changed rows: `report --rows` and `impact --dry-run-diff`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ class RowsDifference(TypedDict):
     """How the rows of partitions differ in two versions of a table."""
 
     dataset: Name
+    partitions: Keys
+    version_before: Annotated[int | None, "Null if there was no table, and for a dry run."]
+    version: Annotated[int | None, "Null for a dry run."]
     rows_before: Count
     rows_after: Count
     row_key: Annotated[list[str], "The columns that match rows; empty: rows compared whole."]
@@ -46,29 +49,19 @@ class RowsDifference(TypedDict):
     masked: list[str]
 
 
-class Rows(RowsDifference):
-    """The rows that a backfill changed: what `report --rows DATASET@KEY --json` prints."""
+class DryRun(TypedDict):
+    """A run on clones of the tables of a job, whose inputs are read as they are now."""
+
+    job: Name
+    partitions: Keys
+    rewritten_first: Annotated[list[Name], "Inputs that the plan writes first."]
+
+
+class Rows(TypedDict):
+    """Changed rows: what `report --rows` and `impact --dry-run-diff` print with `--json`."""
 
     schema_version: Literal[1]
     kind: Literal["rows"]
-    backfill: str
-    partition: str
-    version_before: Annotated[int | None, "Null if there was no table."]
-    version: int
-
-
-class RowsOfOutput(RowsDifference):
-    """The rows that a dry run changes in the partitions that it may write."""
-
-    partitions: Keys
-
-
-class DryRun(TypedDict):
-    """The rows that a run would change: what `impact --dry-run-diff JOB@KEY --json` prints."""
-
-    schema_version: Literal[1]
-    kind: Literal["dry_run"]
-    job: Name
-    partitions: Keys
-    rewritten_first: Annotated[list[Name], "Inputs that the plan writes first; read as they are."]
-    outputs: list[RowsOfOutput]
+    backfill: str | None
+    dry_run: DryRun | None
+    outputs: list[RowsDifference]

@@ -28,7 +28,6 @@ from lineage_backfill.cli.output.render import preview
 from lineage_backfill.cli.output.report_markdown import report_markdown
 from lineage_backfill.cli.output.tables import (
     difference_table,
-    dry_run_view,
     history_table,
     report_table,
     rows_table,
@@ -442,9 +441,8 @@ def test_names_are_bare_where_that_says_which() -> None:
 
 
 ROWS: dict[str, Any] = {
-    "backfill": "b-1",
     "dataset": {"namespace": "n", "name": "orders"},
-    "partition": "2024-03-10",
+    "partitions": ["2024-03-10"],
     "version_before": 3,
     "version": 4,
     "rows_before": 30,
@@ -461,16 +459,22 @@ ROWS: dict[str, Any] = {
 }
 
 
+def rows_document(output: dict[str, Any], **more: Any) -> dict[str, Any]:
+    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
+    return {**head, **more, "outputs": [output]}
+
+
 def test_rows_before_and_after() -> None:
-    assert fits({"schema_version": 1, "kind": "rows", **ROWS}, "rows")
-    text = shown(rows_table(ROWS), 80)
+    document = rows_document(ROWS, backfill="b-1")
+    assert fits(document, "rows")
+    text = shown(rows_table(document), 80)
     assert "orders 2024-03-10  version 3 to 4" in text
     assert "30 rows before, 1,030 after: 1,001 added, 1 removed, 2 changed (matched by id)" in text
     assert "+  id: 4  email: ***" in text
     assert f"~  id: 2  price: 20 → {UNKNOWN}" in text
     assert "and 1,001 more" in text
     whole = {**ROWS, "row_key": [], "key_is_unique": False, "version_before": None}
-    text = shown(rows_table(whole), 80)
+    text = shown(rows_table(rows_document(whole, backfill="b-1")), 80)
     assert f"version {UNKNOWN} to 4" in text
     assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
         text.split()
@@ -478,21 +482,14 @@ def test_rows_before_and_after() -> None:
 
 
 def test_rows_that_a_run_would_change() -> None:
-    output = {
-        name: value
-        for name, value in ROWS.items()
-        if name not in ("backfill", "partition", "version_before", "version")
-    }
-    document = {
-        "schema_version": 1,
-        "kind": "dry_run",
+    run = {
         "job": {"namespace": "n", "name": "daily"},
         "partitions": ["2024-03-10"],
         "rewritten_first": [{"namespace": "n", "name": "hours"}],
-        "outputs": [{**output, "partitions": ["2024-03-10"]}],
     }
-    assert fits(document, "dry_run")
-    text = shown(dry_run_view(document), 100)
+    document = rows_document({**ROWS, "version_before": None, "version": None}, dry_run=run)
+    assert fits(document, "rows")
+    text = shown(rows_table(document), 100)
     assert "daily 2024-03-10  ran on clones of its tables; the tables are unchanged." in text
     assert "The plan rewrites hours first; here they were read as they are now." in text
     assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
