@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from flask import Response, render_template, request
@@ -51,7 +50,7 @@ def history() -> str:
 def metrics() -> Response:
     """Return metrics for Prometheus: backfills and runs by state, and drivers."""
     try:
-        found = import_module("lineage_backfill.web.metrics")
+        from lineage_backfill.web import metrics as found
     except ModuleNotFoundError as error:
         raise EnvironmentMissingError(
             f"metrics need {error.name}, which is not installed",
