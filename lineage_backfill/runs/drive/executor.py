@@ -6,7 +6,7 @@ import logging
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -349,19 +349,41 @@ class Executor:
         waits: dict[str, Collection[str]] = {}
         if record.control is None and self._locked(lease, left, waiting):
             waits = self._make_ready(engines, waiting)
-        scheduler = Scheduler(
+        states = {one.run_id: one.state for one in records}
+        scheduler = self._scheduler(runs.values(), waits, states)
+        services = self._services(record, engines)
+        cutoff = self.cutoff and self.cutoff(plans, record)
+        folder = self.state_dir / "backfills" / record.id
+        self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
+        if self._lets_go:  # requested while the engines were opened
+            loop.let_go()
+        for _ in range(0 if self._lets_go else self._stops):
+            loop.stop()
+        with _handled({signal.SIGINT: _third_interrupts(self.stop)}):
+            return loop.run(runs, records)
+
+    def _scheduler(
+        self,
+        runs: Iterable[PlannedRun],
+        waits: Mapping[str, Collection[str]],
+        states: Mapping[str, RunState],
+    ) -> Scheduler:
+        """Return the scheduler of these runs; `waits` are upstream runs that engines add."""
+        return Scheduler(
             [
                 structs.replace(run, upstream=tuple(dict.fromkeys((*run.upstream, *waits[run.id]))))
                 if run.id in waits
                 else run
-                for run in runs.values()
+                for run in runs
             ],
             max_parallel=self.max_parallel,
-            states={one.run_id: one.state for one in records},
+            states=states,
             jobs=self.jobs,
             pools=self.pools,
         )
-        services = Services(
+
+    def _services(self, record: BackfillRecord, engines: Mapping[str, Engine]) -> Services:
+        return Services(
             store=self._retrying,
             engines=engines,
             spec_builder=self.spec_builder,
@@ -374,15 +396,6 @@ class Executor:
             gone=frozenset(self.gone),
             parameters=self.reveal(record.parameters),
         )
-        cutoff = self.cutoff and self.cutoff(plans, record)
-        folder = self.state_dir / "backfills" / record.id
-        self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
-        if self._lets_go:  # requested while the engines were opened
-            loop.let_go()
-        for _ in range(0 if self._lets_go else self._stops):
-            loop.stop()
-        with _handled({signal.SIGINT: _third_interrupts(self.stop)}):
-            return loop.run(runs, records)
 
     def _make_ready(
         self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]
