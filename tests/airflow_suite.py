@@ -204,7 +204,9 @@ class Desk:
 
         login = {} if "token" in more else {"username": "op", "password": "op"}
         settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login, **more}
-        settings.setdefault("calendar", lambda _job: HOURS)
+        days = calendar(datetime(2027, 1, 1, tzinfo=UTC), grain="day", zone="Europe/Berlin")
+        in_berlin = ("berlin", "two_am")
+        settings["calendar"] = lambda job: days if job.name.startswith(in_berlin) else HOURS
         engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
         assert isinstance(engine, AirflowEngine)
         if wire is not None:
@@ -454,9 +456,12 @@ class AirflowSuite:
         newer, renamed = place.folder / "newer", place.folder / "renamed"
         hours = [place.fresh() for _ in range(2)]
 
-        def at(version: int) -> None:
-            path = "/dags/versioned/details"
-            until(lambda: place.ask("GET", path)["latest_dag_version"]["version_number"] >= version)
+        def deployed(*names: str) -> None:
+            def now() -> set[str]:
+                tasks = place.ask("GET", "/dags/versioned/tasks")["tasks"]
+                return {one["task_id"] for one in tasks}
+
+            until(lambda: now() == set(names), 120)
 
         try:
             engine = desk.engine()
@@ -464,13 +469,13 @@ class AirflowSuite:
             desk.backfill = "b-later"
             desk.check(engine, desk.spec("versioned.build", hours[0]))
             newer.touch()
-            at(2)
+            deployed("build", "check")
             with pytest.raises(EngineError, match="is older than task check") as refused:
                 desk.submit(engine, desk.spec("versioned.build", hours[0]))
             assert "delete the DAG run" in refused.value.hint
             newer.unlink()
             renamed.touch()
-            at(3)
+            deployed("built")
             for hour in hours:
                 with pytest.raises(EngineError, match=r"no task build \(any more\)"):
                     desk.submit(engine, desk.spec("versioned.build", hour))

@@ -162,7 +162,8 @@ class FakeAirflow:
         """Describe a DAG."""
         if dag not in DAGS:
             return 404, {"detail": f"The Dag with ID: `{dag}` was not found"}
-        end = START + timedelta(hours=0 if dag in PLAIN else 1)
+        start = START + timedelta(hours={"berlin": 23, "two_am": 1}.get(dag, 0))
+        end = start + timedelta(hours=0 if dag in PLAIN else 1)
         return 200, {
             "dag_id": dag,
             "is_paused": dag == "paused",
@@ -170,10 +171,10 @@ class FakeAirflow:
             "has_import_errors": False,
             "timetable_summary": "PartitionedAtRuntime" if dag == "by_hand" else self.cron(dag),
             "timetable_periodic": dag != "by_hand" and dag not in CONDITIONS,
-            "timezone": "Europe/Berlin" if dag in CRONS else "UTC",
+            "timezone": "UTC",  # also of DAGs in another zone
             "asset_expression": CONDITIONS.get(dag),
             "timetable_partitioned": dag in KEYS,
-            "next_dagrun_data_interval_start": START.isoformat(),
+            "next_dagrun_data_interval_start": start.isoformat(),
             "next_dagrun_data_interval_end": end.isoformat(),
             "latest_dag_version": {"version_number": self.version(dag)},
             "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,

@@ -15,7 +15,7 @@ from glob import escape
 from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.inference.infer import Inference, skipping
-from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.lookup import Resolver
@@ -37,6 +37,7 @@ _STORAGE = re.compile(r"(abfss?|dbfs|gs|hdfs|s3a?|wasbs?)://")
 _SHOWN = 6
 _UNKNOWN = f'grain = "{UNANSWERED}"'
 _SHOWN_FIELDS = 12
+_PLAIN_SLICE = '#? slice = "logical_date + 1d"  # "logical_date" if a key begins when the DAG fires'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +278,42 @@ class _Drafting:
         yield f"#? location = {quoted(_address(ref))}"
 
     def _jobs(self) -> Iterator[str]:
+        edged = [node for node in self._snapshot.jobs.values() if node.reads or node.writes]
+        tasks = [node for node in edged if node.airflow is not None]
+        yield from self._tasks(tasks)
+        if len(tasks) < len(edged) or not tasks:
+            yield from self._engine()
+        for ref in self._snapshot.jobs:
+            yield from self._own_output(ref)
+            yield from self._problem(ref)
+        yield from self._parents()
+
+    def _tasks(self, tasks: Sequence[JobNode]) -> Iterator[str]:
+        """Yield the engine `airflow`, and the jobs that Airflow runs."""
+        if tasks:
+            yield _lines(
+                "# Airflow runs these jobs. Only `run` needs these settings, `impact` does not.",
+                "[engines.airflow]",
+                'kind = "airflow"',
+                'url = "http://localhost:8080"  # your api-server',
+                'username = "backfill"',
+                'password = "env:AIRFLOW_PASSWORD"',
+            )
+        for node in tasks:
+            task = node.airflow
+            assert task is not None
+            timetable = task.timetable or {}
+            is_plain = "interval" in timetable and "key_format" not in timetable
+            yield _lines(
+                *self._table("job", node.ref),
+                'engine = "airflow"',
+                f"dag = {quoted(task.dag)}",
+                f"task = {quoted(task.task)}",
+                'batch = "key"',
+                *[_PLAIN_SLICE] * is_plain,
+            )
+
+    def _engine(self) -> Iterator[str]:
         yield _lines(
             "# How does each job run? Only `run` needs these settings, `impact` does not.",
             "#? [[job]]",
@@ -285,10 +322,6 @@ class _Drafting:
             '#? entrypoint = "package.module:function"',
             "# An entry with an exact name replaces that of `*`: repeat the settings it needs.",
         )
-        for ref in self._snapshot.jobs:
-            yield from self._own_output(ref)
-            yield from self._problem(ref)
-        yield from self._parents()
 
     def _own_output(self, ref: JobRef) -> Iterator[str]:
         facts = self._resolver.job(ref)

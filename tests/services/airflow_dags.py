@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator
 from airflow.sdk import (
@@ -19,8 +20,8 @@ from airflow.sdk import (
     CronPartitionTimetable,
     DayWindow,
     IdentityMapper,
-    MinimumCount,
     MonthWindow,
+    Param,
     PartitionedAssetTimetable,
     PartitionedAtRuntime,
     ResumableJobMixin,
@@ -29,13 +30,14 @@ from airflow.sdk import (
     StartOfMonthMapper,
     TaskGroup,
 )
+from airflow.sdk import task as task_function
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 FOLDER = Path(__file__).parents[1]
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def write_down(**context: Any) -> None:
+def write_down(*, rows: int | None = None, **context: Any) -> None:
     """Write a line about what runs into the journal."""
     run, task = context["dag_run"], context["ti"]
     line = {
@@ -47,6 +49,7 @@ def write_down(**context: Any) -> None:
         "key": run.partition_key,
         "conf": run.conf,
         "at": datetime.now(UTC).isoformat(),
+        **({} if rows is None else {"rows": rows}),
     }
     with (FOLDER / "journal").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")
@@ -114,14 +117,49 @@ three = dag("three")
 task(three, "a") >> task(three, "b", outlets=[Asset("file:///lake/b")]) >> task(three, "c")
 follower = dag("follower", [Asset("file:///lake/b")])
 task(follower, "read")
+both = dag("both", [Asset("file:///lake/b"), Asset("file:///lake/never")])
+task(both, "read")
 slow = dag("slow")
 task(slow, "build")
 retrying = dag("retrying")
 task(retrying, "build", retries=3, retry_delay=timedelta(seconds=1))
-scheduled = dag("scheduled", catchup=True, end_date=START + timedelta(hours=1))
+scheduled = dag(
+    "scheduled",
+    catchup=True,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    end_date=datetime(2026, 1, 1, 1, tzinfo=UTC),
+)
 task(scheduled, "build")
 plain = dag("plain", "0 * * * *")
 task(plain, "build")
+LOCAL = datetime(2024, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+berlin = dag("berlin", "0 0 * * *", start_date=LOCAL)
+task(berlin, "build")
+two_am = dag("two_am", CronDataIntervalTimetable("0 2 * * *", "Europe/Berlin"), start_date=LOCAL)
+task(two_am, "build")
+param = DAG("param", schedule=None, start_date=START, params={"day": Param(type="string")})
+param.is_paused_upon_creation = False
+task(param, "build")
+with dag("taskflow"):
+
+    @task_function
+    def extract(**context: Any) -> list[int]:
+        """Hand over three rows."""
+        write_down(**context)
+        return [1, 2, 3]
+
+    @task_function
+    def load(rows: list[int], **context: Any) -> int:
+        """Write them."""
+        write_down(rows=len(rows or ()), **context)
+        return len(rows)
+
+    @task_function
+    def notify(number: int, **context: Any) -> None:
+        """Tell their number."""
+        write_down(**context)
+
+    notify(load(extract()))
 paused = dag("paused", is_paused_upon_creation=True)
 task(paused, "build")
 only_scheduled = dag("only_scheduled", allowed_run_types=["scheduled"])
@@ -147,10 +185,6 @@ choice = BranchPythonOperator(task_id="choice", dag=branching, python_callable=c
 choice >> sides >> task(branching, "join", trigger_rule="none_failed_min_one_success")
 late = dag("late")
 task(late, "a") >> task(late, "b", trigger_rule="all_done") >> task(late, "c")
-framed = dag("framed")
-begin, end = task(framed, "begin").as_setup(), task(framed, "end").as_teardown()
-task(framed, "before") >> begin >> task(framed, "build") >> end
-begin >> end
 single = dag("single", max_active_runs=1)
 task(single, "build")
 chained = dag("chained", default_args={"depends_on_past": True})
@@ -158,20 +192,18 @@ task(chained, "build")
 durable = dag("durable")
 Durable(task_id="build", dag=durable)
 versioned = dag("versioned")
-task(versioned, "build")
+task(versioned, "built" if (FOLDER / "renamed").exists() else "build")
 if (FOLDER / "newer").exists():
     task(versioned, "check")
-parted = dag("parted", CronPartitionTimetable("0 0 * * *", timezone="UTC", key_format="%Y-%m-%d"))
-task(parted, "build", outlets=[Asset("file:///lake/parted")])
+hourly = dag("hourly", CronPartitionTimetable("0 * * * *", timezone="UTC"))
+task(hourly, "build", outlets=[Asset("file:///lake/hourly")])
 reader = dag(
     "reader",
     PartitionedAssetTimetable(
-        assets=Asset("file:///lake/parted"), default_partition_mapper=IdentityMapper()
+        assets=Asset("file:///lake/hourly"), default_partition_mapper=IdentityMapper()
     ),
 )
 task(reader, "build")
-hourly = dag("hourly", CronPartitionTimetable("0 * * * *", timezone="UTC"))
-task(hourly, "build", outlets=[Asset("file:///lake/hourly")])
 slow_key = dag(
     "slow_key", CronPartitionTimetable("0 * * * *", timezone="UTC", key_format="%Y-%m-%dT%H")
 )
@@ -189,8 +221,6 @@ def of_hours(mapper: Any) -> PartitionedAssetTimetable:
 DAYS = {"upstream_mapper": StartOfDayMapper(), "window": DayWindow()}
 rollup = dag("rollup", of_hours(RollupMapper(**DAYS)))
 task(rollup, "build")
-eager = dag("eager", of_hours(RollupMapper(**DAYS, wait_policy=MinimumCount(2))))
-task(eager, "build")
 monthly = dag(
     "monthly", of_hours(RollupMapper(upstream_mapper=StartOfMonthMapper(), window=MonthWindow()))
 )

@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE))
 
 from food_delivery_tables import TABLES, build  # noqa: E402 (it stands beside this file)
 
-DAYS = 24
+DAYS = 28  # the fix lies up to 20 days back, and a rolling week reads 6 days before it
 CITIES = ("Aachen", "Bonn", "Celle")
 
 
@@ -39,14 +39,14 @@ def say(text: str) -> None:
 class Story:
     """One folder with an Airflow, its DAGs and tables."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, now: datetime | None = None) -> None:
         self.folder = folder
         self.lake = folder / "lake"
-        self.today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        self.now = now or datetime.now(UTC)
+        self.today = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         monday = self.today - timedelta(days=self.today.weekday() + 14)
         self.wrong = [f"{monday:%Y-%m-%d}T{hour}" for hour in (10, 11, 12)]
-        self.span = ("--from", self.wrong[0], "--to", self.wrong[-1])
-        self.problem = ""  # why the lineage is not complete yet
+        self.fix = (f"{self.lake}/raw_orders", "--from", self.wrong[0], "--to", self.wrong[-1])
         self.days = [self.today - timedelta(days=back) for back in range(DAYS, 0, -1)]
 
     def raw(self, key: str) -> list[dict[str, Any]]:
@@ -77,12 +77,11 @@ class Story:
 
     def fill(self) -> None:
         """Make the tables of the last weeks, three hours of them wrong."""
-        now = datetime.now(UTC)
         hours = [
             f"{day:%Y-%m-%d}T{hour:02}" for day in [*self.days, self.today] for hour in range(24)
         ]
         for key in hours:
-            if key < f"{now:%Y-%m-%dT%H}":
+            if key < f"{self.now:%Y-%m-%dT%H}":
                 self.deliver(key, wrong=key in self.wrong)
                 build(self.lake, "clean_orders", key)
         names = [f"{day:%Y-%m-%d}" for day in self.days]
@@ -112,30 +111,47 @@ class Story:
         """Give Airflow the DAGs, and wait until each has run once and its lineage is known."""
         shutil.copy(HERE / "food_delivery_tables.py", self.folder / "dags")
         shutil.copy(HERE / "food_delivery.py", self.folder / "dags")
-        project = (HERE / "lineage-backfill.toml").read_text()
-        address = (self.folder / "address").read_text().strip()
-        first = f'grain = "hour"\nstart = "{self.days[0]:%Y-%m-%d}T00"'
-        project = project.replace("http://127.0.0.1:8080", address).replace('grain = "hour"', first)
-        if server := os.environ.get("MARQUEZ_URL"):
-            project = project.replace('events = ["events.ndjson"]', f'marquez = "{server}"')
-        (self.folder / "lineage-backfill.toml").write_text(project)
-        until = time.monotonic() + 300
-        while self.planned() < len(TABLES):
+        until = time.monotonic() + 600
+        while not self.is_known():
             if time.monotonic() > until:
-                sys.exit(
-                    f"Not all DAGs have run within 5 minutes. See the logs in {self.folder}."
-                    f"\n{self.problem}"
-                )
-            time.sleep(1)
+                sys.exit(f"Not all DAGs have run within 10 minutes. See the logs in {self.folder}.")
+            time.sleep(2)
+        self.answer()
 
-    def planned(self) -> int:
-        """Return how many jobs the backfill will run, by the lineage that is known so far."""
+    def is_known(self) -> bool:
+        """Whether each DAG has run, and a project file can be drafted from their lineage."""
         if {line.split()[0] for line in self.journal()} < TABLES.keys():
-            return 0
-        arguments = ("impact", "raw_orders", *self.span, "--json")
-        asked = self.tool(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.problem = asked.stderr.decode()
-        return len(json.loads(asked.stdout)["jobs"]) if asked.returncode == 0 else 0
+            return False
+        server = os.environ.get("MARQUEZ_URL")
+        source = ("--marquez", server) if server else ("--events", "events.ndjson")
+        done = self.tool("init", "--force", *source, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        text = self.file.read_text() if done.returncode == 0 else ""
+        return all(f'name = "{table}.build"' in text for table in TABLES)
+
+    @property
+    def file(self) -> Path:
+        """The project file."""
+        return self.folder / "lineage-backfill.toml"
+
+    def answer(self) -> None:
+        """Write what the draft of the project file asks, and the window of the rolling week."""
+        address = (self.folder / "address").read_text().strip()
+        text = self.file.read_text()
+        first = f'grain = "hour"\nstart = "{self.days[0]:%Y-%m-%d}T00"  #'
+        window = 'mapping = "window", before = 6'
+        reads = (
+            f'reads = [{{ dataset = "{self.lake}/daily_revenue", namespace = "file", {window} }}]'
+        )
+        rolling = 'task = "build"\nbatch = "key"\n'
+        head, found, tail = text.partition('name = "rolling_week.build"')
+        text = head + found + tail.replace(rolling, f"{rolling}{reads}\n", 1)
+        for old, new in (
+            ('grain = "?"', first),
+            ("http://localhost:8080", address),
+            ('username = "backfill"', 'username = "op"\npoll = 1'),
+        ):
+            text = text.replace(old, new, 1)
+        self.file.write_text(text)
 
     def tool(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Run lineage-backfill as a user does."""
@@ -158,25 +174,28 @@ class Story:
         for key in self.wrong:
             self.deliver(key)
         say(f"The three hours are delivered again: {', '.join(self.wrong)}")
-        self.show("impact", "raw_orders", *self.span)
-        self.show("run", "raw_orders", *self.span, "--yes", "--title", "euros instead of cents")
+        self.show("doctor")
+        self.show("impact", *self.fix)
+        self.show("run", *self.fix, "--yes", "--title", "euros instead of cents")
         self.show("report")
         return self.check(self.journal()[len(before) :])
 
-    def check(self, ran: list[str]) -> int:
-        """Compare the tables with what their inputs say, and what ran with what had to."""
+    def wanted(self) -> list[str]:
+        """Return what has to be built again after the fix, in order."""
         day = self.wrong[0][:10]
         monday = datetime.fromisoformat(day)
         week = [f"{monday + timedelta(days=on):%Y-%m-%d}" for on in range(7)]
-        wanted = Counter(
-            [
-                *(f"clean_orders {key}" for key in self.wrong),
-                f"daily_revenue {day}",
-                f"city_report {day}",
-                *(f"rolling_week {key}" for key in week),
-                f"weekly_report {monday:%G-W%V}",
-            ]
-        )
+        return [
+            *(f"clean_orders {key}" for key in self.wrong),
+            f"daily_revenue {day}",
+            f"city_report {day}",
+            *(f"rolling_week {key}" for key in week),
+            f"weekly_report {monday:%G-W%V}",
+        ]
+
+    def check(self, ran: list[str]) -> int:
+        """Compare the tables with what their inputs say, and what ran with what had to."""
+        wanted = Counter(self.wanted())
         found = Counter(line.rpartition(" ")[0] for line in ran)
         stale = self.stale()
         say(f"Stale partitions: {len(stale)}" + "".join(f"\n  {one}" for one in stale[:5]))

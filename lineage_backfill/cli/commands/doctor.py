@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -275,9 +275,13 @@ class _Doctor:
         """Return a check for each engine that is a service."""
 
         def check(name: str, url: str) -> str:
+            jobs = self._jobs_on({name})
             with self._workspace.open_engines([name]) as engines:
-                engines[name].open()
-            return f"{url} answers and accepts this account"
+                engine: Any = engines[name]
+                engine.open()
+                for job in jobs:
+                    engine.examine(job)
+            return f"{url} answers and accepts this account; it has {counted(len(jobs), 'task')}"
 
         return {
             f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
@@ -295,13 +299,15 @@ class _Doctor:
         return {"java": _check_java, "spark": _check_spark, "jars": _check_jars}
 
     def _spark_jobs(self) -> list[JobRef]:
-        kinds = {one.name: one.kind for one in self._project.declarations.engines}
+        declared = self._project.declarations.engines
+        return self._jobs_on({one.name for one in declared if one.kind in SPARK_ENGINES})
+
+    def _jobs_on(self, engines: Collection[str]) -> list[JobRef]:
+        """Return the jobs (of the plan) that some engines run."""
         resolver = self._workspace.resolver
         jobs = resolver.edges.jobs if self._plan is None else {run.job for run in self._runs}
         declared = ((job, resolver.job_declaration(job)) for job in jobs)
-        return [
-            job for job, one in declared if one and kinds.get(one.engine or "") in SPARK_ENGINES
-        ]
+        return [job for job, one in declared if one and one.engine in engines]
 
     def _used_by_spark(self) -> set[DatasetRef]:
         edges = self._workspace.resolver.edges

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.slices import PREFIX, Slice, slice_for
+from lineage_backfill.engines.airflow.slices import PREFIX, Slice, instant, slice_for
 from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageError
 from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
@@ -32,12 +33,15 @@ class Dag:
         """The number of its newest version."""
         return int((self.details.get("latest_dag_version") or {}).get("version_number", 0))
 
-    def slice_of(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
-        """Return the slice of a run spec; raises UnfitRunError if it has none."""
+    def slice_of(self, task: DagTasks, spec: Mapping[str, Any], zone: str) -> Slice:
+        """Return the slice of a run spec, whose keys are of a zone.
+
+        Raises UnfitRunError if it has none.
+        """
         is_whole = [one["key"] for one in spec.get("keys") or ()] == ["*"]
         kind = self.kind(task, is_whole=is_whole)
-        grid = self._grid(task) if kind == "interval" else None
-        return slice_for(kind, spec, self._zone(task), grid)
+        zone, grid = self._timetable(task, zone)
+        return slice_for(kind, spec, zone, grid if kind == "interval" else None)
 
     def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
         """Return what a run key means to this DAG; raises UnfitRunError if it must be declared.
@@ -67,15 +71,30 @@ class Dag:
             ' "partition_key", "asset" or "conf".',
         )
 
-    def _zone(self, task: DagTasks) -> str:
-        return task.zone or self.details.get("timezone") or "UTC"
+    def _timetable(self, task: DagTasks, zone: str) -> tuple[str, Grid | None]:
+        """Return the zone of the timetable, and its firings if it is a cron expression.
 
-    def _grid(self, task: DagTasks) -> Grid | None:
-        """Return the data intervals of the timetable, None if it is not a cron expression."""
-        try:
-            return cron_grid(task.cron or str(self.details["timetable_summary"]), self._zone(task))
-        except UsageError:
-            return None
+        Airflow does not report the zone: without lineage, the one in which the next run is due.
+        """
+        expression, due = str(self.details["timetable_summary"]), self._due
+        zones = [task.zone] if task.zone else [zone, self.details.get("timezone") or "UTC", "UTC"]
+        for name in zones:
+            with suppress(UsageError):
+                grid = cron_grid(task.cron or expression, name)
+                if task.zone or due is None or grid.start(grid.at(due)) == due:
+                    return name, grid
+        return zones[-1], None
+
+    @property
+    def _due(self) -> int | None:
+        """The start of the next scheduled run."""
+        at = instant(self.details.get("next_dagrun_data_interval_start"))
+        return None if at is None else int(at.timestamp())
+
+    def refuse_paused(self) -> None:
+        """Raise UnfitRunError for a paused DAG, whose runs would stay queued."""
+        if self.details["is_paused"]:
+            raise UnfitRunError(f"DAG {self.id} is paused", hint=f"airflow dags unpause {self.id}")
 
     def refuse_missing(self, tasks: Collection[str]) -> None:
         """Raise UnfitRunError for tasks that the DAG does not have."""
@@ -158,8 +177,7 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
             f"DAG {dag.id} cannot be imported, or is no longer in its file",
             hint="Check Airflow's import errors.",
         )
-    if details["is_paused"]:
-        raise UnfitRunError(f"DAG {dag.id} is paused", hint=f"airflow dags unpause {dag.id}")
+    dag.refuse_paused()
     if allowed is not None and "manual" not in allowed:
         raise UnfitRunError(
             f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."

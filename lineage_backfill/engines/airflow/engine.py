@@ -100,6 +100,11 @@ class _Attempt:
         since = self.floor if self.run_id == self.own_id else self.since
         return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
 
+    def adopt(self, run: Mapping[str, Any]) -> None:
+        """Follow a run that someone else has started."""
+        self.run_id, self.origin = run["dag_run_id"], Origin.ADOPTED
+        self.tries, self.has_acted = None, False
+
     @property
     def engine_run(self) -> EngineRun | None:
         if self.origin is None:
@@ -338,7 +343,8 @@ class AirflowEngine(Engine):
         return self._dags[dag]
 
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
-        found = self._dag(task.dag).slice_of(task, spec)
+        calendar = self._calendar(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
+        found = self._dag(task.dag).slice_of(task, spec, calendar.zone if calendar else "UTC")
         if spec.get("undo") and found.kind != "conf":
             raise UnfitRunError(
                 f"{spec['job']['name']} cannot be undone: with slice {found.kind} it would run"
@@ -428,21 +434,32 @@ class AirflowEngine(Engine):
         one.views = () if one.run is None else of[one.run["dag_run_id"]]
         others = [run for run in runs if run is not one.run]
         rival = next((r for r in others if any(v.is_active(r) for v in of[r["dag_run_id"]])), None)
-        if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
-            one.run_id, one.origin, one.tries = one.run["dag_run_id"], Origin.ADOPTED, None
-        # A run that began before another one of the same key ended may have been overwritten.
-        ends = [
-            v.ended for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]
-        ]
-        since = max([one.mark.since, *(end for end in ends if end is not None)])
-        step = decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
         one.awaits = ""
+        if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
+            one.adopt(one.run)
+        step = self._judged(one, others, of)
         if step.act in (Act.CREATE, Act.CLEAR):
             if rival is not None:
                 one.awaits = f"run {rival['dag_run_id']} of the same slice is under way"
             elif due:
                 one.awaits = f"DAG {dag.id} is to start its run for the asset {due}"
         return (Step(Act.WAIT, one.awaits) if one.awaits else step), rival
+
+    def _judged(
+        self,
+        one: _Attempt,
+        others: Sequence[Mapping[str, Any]],
+        of: Mapping[str, Sequence[TaskView]],
+    ) -> Step:
+        """Return the next step by the attempt's run alone.
+
+        One that began before another run of the same slice ended may have been overwritten.
+        """
+        ends = [
+            v.ended for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]
+        ]
+        since = max([one.mark.since, *(end for end in ends if end is not None)])
+        return decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
 
     def _views(
         self, task: DagTasks, runs: Sequence[Mapping[str, Any]]
@@ -484,13 +501,14 @@ class AirflowEngine(Engine):
         elif rival is not None and one.run is not None and one.origin is Origin.CREATED:
             # Airflow has started its own run of the key: it counts, and ours ends.
             self._stop(one.run)
-            one.run_id, one.origin, one.tries = rival["dag_run_id"], Origin.ADOPTED, None
-            one.has_acted = False
+            one.adopt(rival)
             return False
         elif step.act is Act.WAIT:
             self._await(one)
         else:
-            self._dag(one.task.dag, afresh=True).refuse_missing(one.task.tasks)
+            dag = self._dag(one.task.dag, afresh=True)
+            dag.refuse_missing(one.task.tasks)
+            dag.refuse_paused()
             self._create(one) if step.act is Act.CREATE else self._clear(one)
         return True
 

@@ -127,7 +127,7 @@ def decide(
 
 
 def _judged(views: Sequence[TaskView], mark: Mark, *, has_ended: bool) -> Step:
-    """Return the step for task instances of which none is active."""
+    """Return the step for task instances that have all ended."""
     wrong = [view for view in views if not _is_done(view, views, mark)]
     if not wrong:
         return Step(Act.SUCCEED)

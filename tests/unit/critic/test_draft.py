@@ -140,6 +140,14 @@ def test_a_parent_is_asked_whether_it_is_run_as_a_whole() -> None:
     assert answered(made)["job"][1:] == [{"name": "dag"}]
 
 
+def test_jobs_that_airflow_runs_get_its_engine_with_dag_and_task() -> None:
+    text = drafted(EventSource([str(DATA / "airflow_recorded.ndjson.gz")]).read()).text
+    assert '[engines.airflow]\nkind = "airflow"\nurl = "http://localhost:8080"' in text
+    task = 'engine = "airflow"\ndag = "kinds"\ntask = "by_hook"\nbatch = "key"\n'
+    assert f'name = "kinds.by_hook"\nnamespace = "prod"\n{task}' in text
+    assert 'engine = "local"' not in text
+
+
 def test_names_that_look_like_partitions_are_asked_as_one_dataset(tmp_path: Path) -> None:
     snapshot = lineage(
         """raw > load1 > o_20240101

@@ -1,0 +1,48 @@
+"""The worked example of Airflow holds on every day: without Airflow, by its own tables."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parents[2] / "docs" / "examples" / "airflow"
+WEEK = [datetime(2026, 11, 23, 9, 30, tzinfo=UTC) + timedelta(days=on) for on in range(7)]
+#: The ends of a month and a year, both clock changes, 29 February, and a midnight.
+TURNS = [
+    datetime(2026, 11, 30, 23, 59, tzinfo=UTC),
+    datetime(2027, 1, 1, tzinfo=UTC),
+    datetime(2026, 3, 29, 1, tzinfo=UTC),
+    datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+    datetime(2028, 2, 29, 12, tzinfo=UTC),
+]
+
+
+@pytest.fixture(scope="module")
+def story() -> Any:
+    """The module of the story."""
+    spec = importlib.util.spec_from_file_location("airflow_story", HERE / "story.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("now", [*WEEK, *TURNS], ids=lambda now: f"{now:%a %d %b %H:%M}")
+def test_the_fix_makes_stale_what_the_story_rebuilds_on_any_day(
+    story: Any, tmp_path: Path, now: datetime
+) -> None:
+    played = story.Story(tmp_path, now)
+    played.fill()
+    assert played.stale() == []
+    for key in played.wrong:
+        played.deliver(key)
+    assert {line.split()[0] for line in played.stale()} == {"clean_orders"}
+    for line in played.wanted():
+        story.build(played.lake, *line.split())
+    assert played.stale() == []
+    assert len(set(played.wanted())) == 13
