@@ -44,7 +44,7 @@ from spark_runtime.logs.rows import RowsRequest, difference
 from spark_runtime.session import find_jars, get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
 from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import preflight
@@ -274,17 +274,20 @@ def _answer(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
 
 
 def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
-    if named.get("format") != "parquet":
-        return history(_log(named, conf))
-    if named.get("location") is None:
-        raise TableError(
-            f"where the Parquet table {named.get('table')} is, is unknown",
-            hint="Declare its location: only a path shows how others changed its files.",
-        )
-    return parquet_history(ParquetLog(named["location"]))
+    log = _log(named, conf)
+    return parquet_history(log) if isinstance(log, ParquetFolder) else history(log)
 
 
-def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog:
+def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog | ParquetFolder:
+    if named.get("format") == "parquet":
+        location = named.get("location")
+        if location is None:
+            raise TableError(
+                f"where the Parquet table {named.get('table')} is, is unknown",
+                hint="Declare its location: only a path shows how others changed its files.",
+            )
+        spark = get_session(conf) if is_remote(location) else None
+        return ParquetFolder(location, place(location, spark))
     return _open(named.get("location"), named.get("table"), conf)
 
 

@@ -12,7 +12,7 @@ from spark_runtime.errors import UndoRefusedError
 from spark_runtime.session import assert_safe, guarded
 from spark_runtime.tables.commits import held_before, put_back, verify_put_backs
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import DAYS_KEPT
+from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.scope import Scope, describe
 from spark_runtime.tables.state import (
     Commit,
@@ -25,6 +25,9 @@ from spark_runtime.tables.state import (
 from spark_runtime.tables.storage import Storage
 from spark_runtime.tables.tables import Tables
 from spark_runtime.write.outcome import output_result
+
+#: For how many days an undo should stay possible.
+_DAYS_KEPT = 7
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +50,11 @@ def undo_runs(
     gone.
     """
     assert_safe(spark)
+    if format == "parquet":
+        raise UndoRefusedError(
+            f"{table or location} is a Parquet table, which keeps no old rows",
+            hint="Restore its files from a backup, or run the job again on the right inputs.",
+        )
     name = DatasetRef("", table or location or "")
     target = Target(dataset=name, format=format, columns=(), location=location, table=table)
     with guarded(spark):
@@ -102,11 +110,13 @@ def undo_attempts(
     return output_result(output, scope, log, before, after)
 
 
-def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
+def preflight(log: DeltaLog | ParquetFolder, *, days: float = _DAYS_KEPT) -> list[str]:
     """Return what would prevent undoing runs on this table for this many days; without Spark.
 
     Empty for a table that does not exist yet. Raises TableError if the log is unreadable.
     """
+    if isinstance(log, ParquetFolder):
+        return ["a Parquet table keeps no old rows: no write can be undone"]
     version = log.latest_version()
     if version is None:
         return []

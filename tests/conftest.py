@@ -33,8 +33,6 @@ _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
 #: Folders whose tests are slow, except those marked `core`.
 _SLOW = ("spark", "e2e", "chaos")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
-#: They fork hundreds of times, which takes three times as long once a process has grown.
-_FORKING = "unit/spark_runtime/test_parquet_swaps.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,8 +65,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> tuple[int, int]:
     place = item.path.relative_to(_TESTS)
     name, folder = place.as_posix(), place.parts[0]
-    if name == _FORKING:
-        return -3, 0
     first = len(_FIRST) if name not in _FIRST else _FIRST.index(name)
     half = _spark_half(name)
     return half - 2 if half is not None else first, _FOLDERS.index(folder)

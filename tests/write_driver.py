@@ -20,12 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.session import get_session
 from spark_runtime.tables.delta import format as delta
-from spark_runtime.tables.parquet.log import ParquetLog
 from spark_runtime.tables.tables import Tables
 from spark_runtime.write.checks import WriteOptions
 from spark_runtime.write.writer import write_partitions
 
-FORMATS = ("delta", "parquet")
+FORMATS = ("delta",)
 #: Where a write is when the process dies: with the rows at hand and checked, once they are visible
 #: and before anybody has been told, and while files are being written.
 STEPS = ("checked", "published", "writing")
@@ -93,8 +92,6 @@ def stay(path: str) -> None:
 def write(spark: Any, path: str, kind: str, step: str) -> None:
     """Write to a table as far as the step."""
     frame = rows(spark)
-    if step == "writing" and kind == "parquet":  # where the rows that are looked at are files
-        frame = endless(frame, path)
     checks = [lambda _: stay(path)] if step == "checked" else []
     run = spec(path, kind)
     (output,) = run.outputs
@@ -105,7 +102,7 @@ def main(folder: str) -> None:
     """Begin to write to all tables; no write ends."""
     # Each endless write keeps a core busy.
     spark = get_session({"spark.master": "local[4]", "spark.sql.shuffle.partitions": "2"})
-    replace, publish = delta.replace, ParquetLog.publish
+    replace = delta.replace
 
     def replacing(frame: Any, location: str, *rest: Any) -> None:
         replace(
@@ -113,13 +110,7 @@ def main(folder: str) -> None:
         )
         stay(location)
 
-    def publishing(log: ParquetLog, *rest: Any, **named: Any) -> int:
-        version = publish(log, *rest, **named)
-        stay(log.location)
-        return version
-
     patch.object(delta, "replace", replacing).start()
-    patch.object(ParquetLog, "publish", publishing).start()
     for step in STEPS:
         for kind in FORMATS:
             path = f"{folder}/{kind}-{step}"

@@ -275,6 +275,18 @@ class WritePolicy:
                     raise DeclarationError(f'`{name}` needs mode = "merge"')
 
 
+def parquet_refusal(policy: WritePolicy) -> tuple[str, str] | None:
+    """Return why a Parquet table is not written in this way, and what to do; None if it is."""
+    if policy.mode not in ("overwrite", "full"):
+        why = f"a Parquet table is only overwritten: a killed {policy.mode} leaves no trace"
+        return why, 'Make it a Delta table, or declare mode = "overwrite" in its [[job.writes]].'
+    if not policy.unsafe_overwrite:
+        why = "a killed write may leave a partition of a Parquet table half written, without undo"
+        accept = "unsafe_overwrite = true in its [[job.writes]]"
+        return why, f"Make it a Delta table, or accept that: {accept}."
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDeclaration(WritePolicy):
     """How a job writes one output; `shares` are jobs that it overwrites the same keys after."""

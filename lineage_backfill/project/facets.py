@@ -39,7 +39,7 @@ _FACET: Final = {*_CALENDAR, "dimensions", "column", "columns", "batch", "reads"
 _DIMENSION: Final = {*_CALENDAR, "name", "column"}
 _MAPPING: Final = {"mapping", "before", "after", "by", "map"}
 _READ: Final = {*_MAPPING, "dataset", "dimensions", "on_missing"}
-_WRITE: Final = {"dataset", "mode", "lookback", "on_empty", "on_drift"}
+_WRITE: Final = {"dataset", "mode", "lookback", "on_empty", "on_drift", "unsafe_overwrite"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +177,8 @@ def _write_facet(write: WriteDeclaration) -> dict[str, Any]:
         facet["on_empty"] = write.on_empty
     if write.on_drift != "fail":
         facet["on_drift"] = write.on_drift
+    if write.unsafe_overwrite:
+        facet["unsafe_overwrite"] = True
     return facet
 
 
@@ -320,6 +322,7 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
         on_empty=_word(part, "on_empty", OnEmpty) or "clear",
         on_drift=_word(part, "on_drift", OnDrift) or "fail",
         lookback=_count(part, "lookback"),
+        unsafe_overwrite=part.get("unsafe_overwrite") is True,
     )
 
 

@@ -254,9 +254,10 @@ def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> Er
 def _missing(file: str, inputs: Sequence[InputSpec]) -> RuntimeFailure:
     """Return the error for a data file that is missing."""
     for one in inputs:
-        if one.format == "parquet" and one.location is not None and not is_remote(file):
-            root = local_path(one.location).absolute()
-            if local_path(file).is_relative_to(root):
+        if one.format == "parquet" and one.location is not None:
+            remote = is_remote(file)
+            root = one.location if remote else str(local_path(one.location).absolute())
+            if (file if remote else str(local_path(file))).startswith(f"{root.rstrip('/')}/"):
                 return InputChangedError(
                     f"{file} of {one.dataset} was replaced or deleted after this run had started; "
                     "a Parquet table keeps no old versions",

@@ -30,7 +30,6 @@ class Policy(TypedDict, total=False):
 
     delete_when: str | None
     delete_missing: bool
-    unsafe_overwrite: bool
 
 
 class RunContext:
@@ -133,8 +132,8 @@ class RunContext:
         "merge" is merged by the columns `merge_on`: of two rows with the same key, the one with the
         greater `newest_by` is kept (compared in the order of these columns). Rows for which
         `delete_when` is true delete the one with their key; `delete_missing` deletes those of the
-        run's partitions whose key is in no row. `unsafe_overwrite` allows a Parquet output. Raises
-        a RuntimeFailure; all old rows are then unchanged (except of Parquet).
+        run's partitions whose key is in no row. Raises a RuntimeFailure; all old rows are then
+        unchanged.
         """
         options = WriteOptions(
             checks=checks,

@@ -159,7 +159,7 @@ class Read:
     only_new: bool = False
 
 
-_OPTIONS = ("merge_on", "delete_when", "delete_missing", "unsafe_overwrite")
+_OPTIONS = ("merge_on", "delete_when", "delete_missing")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The last change of each partition of a table, and how it was made.
 
-For a Delta table from its log; for a Parquet table from its journal (writes of this library) and
-the file system (writes of others).
+For a Delta table from its log; for a Parquet table from the times of its files.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from spark_runtime.errors import TableError
 from spark_runtime.logs.changes import in_order
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.state import Commit, undone_by
 from spark_runtime.tables.values import PartitionColumn, Values
 
@@ -25,7 +24,7 @@ SCHEMA_VERSION = 1
 class Event:
     """One commit, with the partitions that no later commit wrote.
 
-    `version` is None for changes of a Parquet table's files by others, which are not versions.
+    `version` is None for a Parquet table, which has none.
     `changed` are the partitions whose contents it changed, `made` those that it wrote, also with
     equal contents or none. `job` is the job that made them, with the versions of its inputs in
     `read`; unknown for other writers.
@@ -117,36 +116,23 @@ def history(log: DeltaLog) -> History:
     )
 
 
-def parquet_history(log: ParquetLog) -> History:
-    """Return the history of a Parquet table from its journal and files; raises TableError.
-
-    If the files of a partition are not those of its last write, or are older than the first one,
-    others made it at the time of its files.
-    """
-    newest = log.latest_version()
+def parquet_history(folder: ParquetFolder) -> History:
+    """Return when the newest file of each partition changed; raises TableError."""
+    newest = folder.latest_version()
     if newest is None:
-        return History(location=log.location)
-    now = log.now()
-    known, times = _Known(), {}
-    for commit in log.commits(0, newest):
-        known.take(commit)
-        assert commit.at is not None
-        times[commit.version] = commit.at
-    known.forget(now.others)
-    others: dict[datetime, list[Values]] = {}
-    for values, at in log.touched_at(now).items():
-        if values not in known.made:
-            others.setdefault(at, []).append(values)
-    theirs = (
-        Event(version=None, at=at, changed=changed, made=changed)
-        for at, found in others.items()
-        for changed in [tuple(sorted(found, key=in_order))]
-    )
+        return History(location=folder.location)
+    changed: dict[datetime, list[Values]] = {}
+    for values, at in folder.touched_at().items():
+        changed.setdefault(at, []).append(values)
     return History(
-        location=log.location,
+        location=folder.location,
         version=newest,
-        columns=now.state.columns,
-        events=tuple(sorted([*known.events(times), *theirs], key=lambda event: event.at)),
+        columns=folder.state(newest).columns,
+        events=tuple(
+            Event(version=None, at=at, changed=tuple(found), made=tuple(found))
+            for at in sorted(changed)
+            for found in [sorted(changed[at], key=in_order)]
+        ),
     )
 
 
@@ -189,12 +175,6 @@ class _Known:
                 before += self._undone.pop((taken_back, values), [])
             else:
                 before.append(commit)
-
-    def forget(self, partitions: Iterable[Values]) -> None:
-        """Remove partitions that others have changed since."""
-        for values in partitions:
-            self._made.pop(values, None)
-            self._changed.pop(values, None)
 
     def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
         """Yield the commits that are the last of some partition, oldest first."""

@@ -81,16 +81,9 @@ def foreign_change(
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
-    own: list[Commit] = []
     for commit in log.commits(since.version, state.version if until is None else until):
-        if is_of(commit, run):
-            own.append(commit)
-        elif touched := commit.changed(scope):
+        if not is_of(commit, run) and (touched := commit.changed(scope)):
             return f"{commit} of {log.location}", touched
-    if until is None:
-        unlogged = [values for values in since.restamped(state, own) if values in scope]
-        if unlogged:
-            return f"another writer of {log.location}", unlogged
     return None
 
 
@@ -185,7 +178,7 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
             f"{unseen} of {log.location} changed the same partitions at the same time",
             hint="Undo that one too, or leave both as they are.",
         )
-    state = log.left_by(ours.version)
+    state = log.state(ours.version)
     planned = {tuple(values) for values, *_ in ours.metadata.get("partitions", ())}
     wrong = {*miscounted(ours, state), *(ours.touched - planned if planned else ())}
     if wrong:

@@ -5,6 +5,8 @@ Only Spark knows how to access a store; each file is read through it.
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +66,25 @@ class HadoopPlace:
 
         return str(self._ask(read))
 
+    def walk(self) -> list[tuple[str, int]]:
+        """Return each file below it, by its path from here, with its time of change in ns."""
+
+        def listed(system: Any, path: Any) -> list[tuple[str, int]]:
+            root, files = str(system.makeQualified(path)), system.listFiles(path, True)
+            found = []
+            while files.hasNext():
+                file = files.next()
+                name = str(file.getPath()).removeprefix(root).lstrip("/")
+                found.append((name, file.getModificationTime() * 1_000_000))
+            return found
+
+        found: list[tuple[str, int]] = self._ask(listed)
+        return found
+
+    def remove(self) -> None:
+        """Remove a folder with all that is in it; raises OSError."""
+        self._ask(lambda system, path: system.delete(path, True))
+
     def stat(self) -> Stat:
         """Return the status of a file; raises OSError."""
         found = self._ask(lambda system, path: system.getFileStatus(path))
@@ -98,6 +119,34 @@ def mark(file: Place) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns
+
+
+def walk(root: Place) -> list[tuple[str, int]]:
+    """Return each file below a folder, with its time of change in ns; none if it does not exist.
+
+    Raises OSError.
+    """
+    if isinstance(root, HadoopPlace):
+        return root.walk() if root.exists() else []
+    found = []
+    for folder, _, names in os.walk(root, onerror=_raise):
+        for name in names:
+            path = Path(folder, name)
+            found.append((path.relative_to(root).as_posix(), path.stat().st_mtime_ns))
+    return found
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def remove(folder: Place) -> None:
+    """Remove a folder with all that is in it; raises OSError."""
+    if isinstance(folder, HadoopPlace):
+        folder.remove()
+    else:
+        shutil.rmtree(folder)
 
 
 def place(location: str, spark: SparkSession | None) -> Place:

@@ -75,8 +75,6 @@ class TableState:
     transactions: Mapping[str, int] = field(default_factory=dict)
     #: The version committed by the attempt with this token.
     tokens: Mapping[str, int] = field(default_factory=dict)
-    #: Ids of the data files of partitions, for formats in which not every change is a commit.
-    stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def numbered(self) -> str | None:
@@ -103,19 +101,15 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """A table when a run first saw it: its version (-1: it did not exist), and its id, if known.
-
-    `stamps` are those of its state, None if unknown.
-    """
+    """A table when a run first saw it: its version (-1: it did not exist), and its id, if known."""
 
     version: int = -1
     table_id: str | None = None
-    stamps: Mapping[Values, object] | None = None
 
     @classmethod
     def of(cls, state: TableState | None) -> Since:
         """Return it for a table, None if there is none yet."""
-        return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
+        return cls() if state is None else cls(state.version, state.table_id)
 
     def problem(self, state: TableState) -> str | None:
         """Return why the current table is another one, None if it is the same."""
@@ -124,22 +118,6 @@ class Since:
         if state.version < self.version:
             return f"is at version {state.version}, and was at {self.version}"
         return None
-
-    def restamped(self, state: TableState, own: Iterable[Commit]) -> set[Values]:
-        """Return the partitions whose files are neither the original ones nor from own commits.
-
-        Empty if its stamps are unknown. `own` are the own commits since, oldest first.
-        """
-        if self.stamps is None:
-            return set()
-        seen, now = dict(self.stamps), state.stamps
-        for commit in own:
-            seen.update(commit.stamps)
-        return {
-            values
-            for values in seen.keys() | now.keys()
-            if (seen.get(values) or None) != now.get(values)
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +137,6 @@ class Commit:
     by: str | None = None
     #: The rows that a merge `inserted`, `updated` and `deleted`; None if unknown.
     merged: Mapping[str, int] | None = None
-    #: The stamps of the touched partitions after it, if states have stamps.
-    stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def tokens(self) -> frozenset[str]:
@@ -204,9 +180,6 @@ class TableLog(Protocol):
 
     def state(self, version: int | None = None) -> TableState:
         """Return the table at a version (None: the newest); raises TableError if it is gone."""
-
-    def left_by(self, version: int) -> TableState:
-        """Return the table right after a version, without what others changed before the next."""
 
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""

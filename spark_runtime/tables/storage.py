@@ -71,10 +71,6 @@ class Storage(Protocol):
     def counts(self) -> bool:
         """Whether its log has row counts, so that rows need not be counted before."""
 
-    @property
-    def merges(self) -> bool:
-        """Whether it merges new rows without rewriting the old ones."""
-
     def before(self) -> TableState:
         """Return the state of the table when the write begins."""
 

@@ -13,7 +13,7 @@ from lineage_backfill.runspec.values import OutputSpec, Target
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.session import is_alive
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetLog
+from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
 from spark_runtime.tables.state import TableState
 from spark_runtime.tables.storage import Storage
@@ -32,7 +32,7 @@ class Tables:
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
-        self._logs: dict[tuple[str, str], DeltaLog | ParquetLog] = {}
+        self._logs: dict[tuple[str, str], DeltaLog | ParquetFolder] = {}
         self._keeper = self
 
     def within(self, spark: SparkSession) -> Tables:
@@ -101,11 +101,11 @@ class Tables:
         Raises SchemaMismatchError and TableError.
         """
         log = None if output.table is not None else self.log(output)
-        if isinstance(log, ParquetLog):
-            if not log.is_recorded():
-                _check_storable(schema, output)
-                _format("parquet").create(self.spark, log, schema, output.columns)
-        elif self.latest_version(output) is None:
+        if isinstance(log, ParquetFolder):
+            _check_storable(schema, output)
+            overwritten: Any = _format("parquet").ParquetOutput(self.spark, log, schema, output)
+            return overwritten
+        if self.latest_version(output) is None:
             _check_storable(schema, output)
             log_of = partial(self.log, output)
             new: Storage = _format("delta").NewDeltaTable(self.spark, log_of, schema, output)
@@ -126,18 +126,19 @@ class Tables:
             ) from error
         return [json.loads(text) for text in rows]
 
-    def log(self, target: Target) -> DeltaLog | ParquetLog:
+    def log(self, target: Target) -> DeltaLog | ParquetFolder:
         """Return the log of the table."""
         return self._keeper._log_at(target.format, self.location(target))
 
-    def _log_at(self, form: str, location: str) -> DeltaLog | ParquetLog:
+    def _log_at(self, form: str, location: str) -> DeltaLog | ParquetFolder:
         found = self._logs.get((form, location))
         if found is None:
             reader = None if self._spark is None else self.read_checkpoint
+            root = place(location, self._spark)
             found = (
-                ParquetLog(location)
+                ParquetFolder(location, root)
                 if form == "parquet"
-                else DeltaLog(location, checkpoint_reader=reader, root=place(location, self._spark))
+                else DeltaLog(location, checkpoint_reader=reader, root=root)
             )
             self._logs[form, location] = found
         return found

@@ -41,7 +41,7 @@ class WriteOptions:
     `since` is the table when the run started (None: now): if others changed a partition of the
     scope after that, or the table was recreated, it is a conflict. `started_at` is the time of the
     start; the commit records it, so that the run can be reconciled. What the run spec says of the
-    output (`merge_on` to `unsafe_overwrite`) takes precedence. `reads` is the number of input
+    output (`merge_on`, deletes) takes precedence. `reads` is the number of input
     rows, None if unknown.
     """
 
@@ -51,7 +51,6 @@ class WriteOptions:
     newest_by: str | Sequence[str] | None = None
     delete_when: str | None = None
     delete_missing: bool = False
-    unsafe_overwrite: bool = False
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
     since: Since | None = None

@@ -99,7 +99,7 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
         raise VerificationError(f"the log of {output.dataset} has no commit of {run.token}")
     scope = Scope.of(state, output, output.scope)
     (ours,) = log.commits(version - 1, version)
-    before, after = log.state(version - 1), log.left_by(version)
+    before, after = log.state(version - 1), log.state(version)
     if not is_as_planned(ours, log, scope, output, run):
         raise VerificationError(
             f"{ours} of {output.dataset} differs from what the run had to write"

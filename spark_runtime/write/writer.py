@@ -5,6 +5,8 @@ that every row is in the scope, that empty partitions are allowed, the job's own
 other commit changed the scope since the run started; replace; find the commit in the log by the
 attempt's token; verify that it touched only the scope and has the counted rows, else revert it.
 
+A Parquet table has no commits: after the same checks Spark overwrites its partitions.
+
 If nothing needs to be known about the rows before they are published (no fingerprints, no checks,
 empty partitions are cleared), they are not kept: each is checked while it is written.
 """
@@ -23,7 +25,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lineage_backfill.model import listed
-from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec
+from lineage_backfill.project.declarations import WritePolicy, parquet_refusal
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
@@ -100,13 +103,18 @@ def write_partitions(
     RuntimeFailure all old rows are unchanged.
     """
     assert_safe(frame.sparkSession)
+    if output.format == "parquet":
+        policy = WritePolicy(mode=output.mode, unsafe_overwrite=output.unsafe_overwrite)
+        if refusal := parquet_refusal(policy):
+            raise TableError(f"{output.dataset}: {refusal[0]}", hint=refusal[1])
     with guarded(frame.sparkSession):
         state = tables.state(output)
         if not output.scope:
             return _nothing(frame, output, -1 if state is None else state.version)
         frame = stamped(frame, output, state)
         storage = tables.writable(output, frame.schema)
-        return _Write(frame, output, run, storage, options or WriteOptions()).make()
+        kind = _Overwrite if output.format == "parquet" else _Write
+        return kind(frame, output, run, storage, options or WriteOptions()).make()
 
 
 def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult:
@@ -207,22 +215,27 @@ class _Write:
             version = self._publish(self._unchecked(), self.scope, None)
         else:
             with ExitStack() as kept:
-                with self._translated():
-                    with interpreted(self.spark, self._expected):
-                        rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
-                        after = self._held_after(rows)
-                        written = self._count(after)
-                    self._check_scope(written)
-                    replaced = self._replaced(written)
-                    self._audit(after, written)
+                rows, written, replaced = self._checked(kept)
                 if not replaced:
                     return self._outcome(self.before, self.before)
                 version = self._publish(rows, replaced, written)
         self._verify(version)
         before = replace(self.before, version=version - 1)
-        return self._outcome(before, self._counted(self.log.left_by(version)))
+        return self._outcome(before, self._counted(self.log.state(version)))
 
     # Before the write.
+
+    def _checked(self, kept: ExitStack) -> tuple[DataFrame, dict[Values, Rows], Scope]:
+        """Compute the rows and check them; return them with their counts and what they replace."""
+        with self._translated():
+            with interpreted(self.spark, self._expected):
+                rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
+                after = self._held_after(rows)
+                written = self._count(after)
+            self._check_scope(written)
+            replaced = self._replaced(written)
+            self._audit(after, written)
+        return rows, written, replaced
 
     def _counted(self, found: TableState) -> TableState:
         """Return the state with the rows of the scope counted if the log has no counts."""
@@ -255,16 +268,13 @@ class _Write:
         """Return the rows to publish in the table's shape; for a merge, one per key."""
         if self.match is None:
             return self._gathered(self.shaped)
-        new = self.match.newest(self._checked_on_the_way(self.shaped))
-        return new if self.storage.merges else self._gathered(self._merged(new))
+        return self.match.newest(self._checked_on_the_way(self.shaped))
 
     def _held_after(self, rows: DataFrame) -> DataFrame:
         """Return the rows of the scope after publishing these."""
-        return self._merged(rows) if self.match is not None and self.storage.merges else rows
-
-    def _merged(self, new: DataFrame) -> DataFrame:
-        assert self.match is not None, "only a merge reads existing rows"
-        return self.match.merged(self.storage.held(self.before.version, self.scope), new)
+        if self.match is None:
+            return rows
+        return self.match.merged(self.storage.held(self.before.version, self.scope), rows)
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
         """Return the rows grouped by partition.
@@ -490,7 +500,7 @@ class _Write:
 
     def _verify(self, version: int) -> None:
         (ours,) = self.log.commits(version - 1, version)
-        after = self.log.left_by(version)
+        after = self.log.state(version)
         try:
             # A commit may have occurred between this check and Delta's own.
             self._refuse_foreign_changes(after, version - 1)
@@ -529,7 +539,7 @@ class _Write:
                     hint="Retry the run as a new attempt.",
                 ),
             )
-        return self._outcome(self.log.state(version - 1), self.log.left_by(version))
+        return self._outcome(self.log.state(version - 1), self.log.state(version))
 
     def _refuse(self, ours: Commit, error: RuntimeFailure) -> NoReturn:
         """Revert a commit and raise the error, which says whether that was possible."""
@@ -611,6 +621,53 @@ class _Write:
 
     def _describe(self, partitions: Iterable[Pattern]) -> str:
         return listed(sorted(describe(self.columns, values) for values in partitions))
+
+
+class _Overwrite(_Write):
+    """A write to a Parquet table: checked before, by a listing after, and never reverted."""
+
+    def _made(self) -> OutputResult:
+        self.fingerprints = False
+        if self.output.mode == "full":
+            self._refuse_other_partitions()
+        with ExitStack() as kept:
+            rows, written, replaced = self._checked(kept)
+            storage: Any = self.storage
+            if replaced:
+                with self._translated():
+                    storage.overwrite(rows, replaced)
+            after = storage.before()
+        there = {values for values in after.partitions if values in replaced}
+        if self.columns and there != written.keys():
+            raise VerificationError(
+                f"{self.output.dataset} does not have the written rows in "
+                f"{self._describe(there ^ written.keys())}: another writer was at work",
+                hint="Let it finish, then retry the run.",
+            )
+        parts = []
+        for pattern, member in self._members(written).items():
+            old = self.before.contents(pattern).rows
+            new = _rows(written, pattern).count if pattern in replaced else old
+            parts.append(
+                PartitionResult(
+                    key=member.key,
+                    rows_before=old,
+                    rows=new,
+                    fingerprint_before=None,
+                    fingerprint=None,
+                    emptied=new == 0 and old != 0,
+                    values=member.values,
+                    within=member.within,
+                )
+            )
+        return OutputResult(
+            dataset=self.output.dataset,
+            version_before=self.before.version,
+            version=max(after.version, self.before.version + 1) if replaced else None,
+            partitions=tuple(parts),
+            drift=self.fit.drift,
+            types=self.scope.types,
+        )
 
 
 def _ends_plainly(frame: DataFrame) -> bool:

@@ -25,10 +25,9 @@ from spark_runtime.session import get_session
 from tests import postgres
 from tests.chaos.driver import SUCCEEDED
 from tests.chaos.lake import SparkTables
-from tests.chaos.parquet_schedules import ParquetSchedule
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
 from tests.chaos.schedules import Schedule, Templates, play
-from tests.chaos.world import INPUTS, FileTables, Tables
+from tests.chaos.world import FileTables, Tables
 from tests.e2e.test_spark_submit import SCRIPT, SETTINGS
 from tests.services.yarn import Yarn
 from tests.sessions import INTERPRETED
@@ -39,7 +38,7 @@ _AT_ONCE = 12  # kills of one backfill at most
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, metavar="N")
-    parser.add_argument("--tables", choices=["files", "delta", "parquet"], default="files")
+    parser.add_argument("--tables", choices=["files", "delta"], default="files")
     parser.add_argument(
         "--schedules", type=int, metavar="N", help="play N random schedules of writes to one table"
     )
@@ -59,7 +58,7 @@ def main() -> int:
     chance = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
     if options.schedules is not None:
-        return _play(options.schedules, options.seed, options.tables)
+        return _play(options.schedules, options.seed)
     kills = backfills = 0
     is_cluster = options.engine in ("cluster", "spark-submit")
     real = is_cluster and options.tables != "files"
@@ -80,13 +79,12 @@ def main() -> int:
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
-                formats = dict.fromkeys(INPUTS, options.tables)
                 fewest, times = (_AT_ONCE, 2) if real else (1, 4)  # runs of a cluster take long
                 days = DAYS[:1] if options.engine == "spark-submit" else DAYS
                 tables: Tables = (
                     FileTables(folder, days, engine=options.engine, at_once=options.at_once)
                     if options.tables == "files"
-                    else SparkTables(folder, days, formats, cluster=cluster)
+                    else SparkTables(folder, days, cluster=cluster)
                 )
                 scenario = Scenario(folder, url, tables, days=days)
                 wanted = min(options.kills - kills, chance.randint(fewest, _AT_ONCE))
@@ -138,17 +136,16 @@ _CONF = {
 }
 
 
-def _play(number: int, seed: int, tables: str) -> int:
+def _play(number: int, seed: int) -> int:
     """Play schedules, each with a seed of its own; go on after one that comes out wrong."""
     spark = get_session(_CONF)
-    kind, schedule = ("parquet", ParquetSchedule) if tables == "parquet" else ("delta", Schedule)
     folder = Path(tempfile.mkdtemp(prefix="lb-schedules-"))
-    templates, sessions, attempts = Templates(spark, folder / "templates", kind), [spark], 0
+    templates, sessions, attempts = Templates(spark, folder / "templates"), [spark], 0
     wrong: list[int] = []
     for one in range(seed, seed + number):
         path = folder / str(one) / "t"
         try:
-            attempts += play(schedule(sessions, templates, path, one))
+            attempts += play(Schedule(sessions, templates, path, one))
             shutil.rmtree(path.parent)
         except AssertionError as error:
             wrong.append(one)

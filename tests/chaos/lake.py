@@ -1,4 +1,4 @@
-"""The tables of the small world in Delta or Parquet, written by Spark workers."""
+"""The tables of the small world in Delta, written by Spark workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 from spark_runtime.session import get_session
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetLog
-from spark_runtime.tables.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
 from tests.sessions import INTERPRETED
 
@@ -92,7 +90,7 @@ for name in "abcde":
 
 @dataclass(frozen=True)
 class SparkTables:
-    """Each table is one of Delta or as `formats` says; one warm Spark worker writes them.
+    """Each table is one of Delta; one warm Spark worker writes them.
 
     They are made and read by the session of this process. With `cluster`, the settings of an
     engine, one application at once writes them there.
@@ -100,7 +98,6 @@ class SparkTables:
 
     folder: Path
     days: Sequence[str]
-    formats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(INPUTS, "delta"))
     entrypoint: str = "chaos_jobs:{job}"
     cluster: Mapping[str, Any] = field(default_factory=dict)
     worker_steps: Sequence[str] = (
@@ -121,7 +118,7 @@ class SparkTables:
         for name, held in expected(self.days).items():
             rows = [(day, n) for day, n in held.items() if name == "raw" or day == OUTSIDE]
             frame = get_session().createDataFrame(rows, "day string, n long")
-            writer = frame.write.format(self.formats[name]).partitionBy("day")
+            writer = frame.write.format("delta").partitionBy("day")
             writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
@@ -134,22 +131,18 @@ class SparkTables:
     def read(self) -> Contents:
         """Read all tables with Spark."""
         found = {}
-        for name, kind in self.formats.items():
-            frame = get_session().read.format(kind).load(self._location(name))
+        for name in INPUTS:
+            frame = get_session().read.format("delta").load(self._location(name))
             found[name] = {row["day"]: row["n"] for row in frame.collect()}
         return found
 
     def stamps(self) -> Mapping[str, object]:
-        """Return the data files of the partitions, and in Parquet what tells one from another."""
+        """Return the data files of the partitions that no run writes."""
         stamps: dict[str, object] = {}
         for name, log in self._logs():
             for values, contents in log.state().partitions.items():
                 if name == "raw" or values == (OUTSIDE,):
                     stamps[f"{name} {values}"] = sorted(path for path, _ in contents.files or ())
-            for file in Path(self._location(name)).glob("day=*/*.parquet"):
-                if name == "raw" or file.parent.name == f"day={OUTSIDE}":
-                    stat = file.stat()
-                    stamps[str(file)] = (stat.st_ino, stat.st_mtime_ns)
         return stamps
 
     def journal(self) -> list[tuple[str, str]]:
@@ -161,10 +154,9 @@ class SparkTables:
             written += [(one["run_id"], one["token"]) for one in ours]
         return written
 
-    def _logs(self) -> Iterator[tuple[str, TableLog]]:
-        for name, kind in self.formats.items():
-            location = self._location(name)
-            yield name, ParquetLog(location) if kind == "parquet" else DeltaLog(location)
+    def _logs(self) -> Iterator[tuple[str, DeltaLog]]:
+        for name in INPUTS:
+            yield name, DeltaLog(self._location(name))
 
     def _location(self, name: str) -> str:
         return str(self.folder / "tables" / name)

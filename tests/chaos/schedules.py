@@ -96,11 +96,10 @@ class Turns(Steps):
 class Templates:
     """A table to copy, and the files that somebody else adds."""
 
-    def __init__(self, spark: Any, folder: Path, kind: str = "delta") -> None:
-        self.folder, self.kind = folder, kind
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.folder = folder
         run = spec(folder / "table", "overwrite", 1, "r-0")
-        output = replace(run.outputs[0], format=kind)
-        run = replace(run, outputs=(output,))
+        (output,) = run.outputs
         rows = [(day, n, 0) for n, day in enumerate(DAYS)] + [("d1", 7, 0)]
         frame = spark.createDataFrame(rows, SCHEMA)
         write_partitions(frame, output, run, Tables(spark))
@@ -215,7 +214,7 @@ class Schedule:
         told = spec(self.path, run.mode, end.attempt, run.id)
         (output,) = told.outputs
         scope = [replace(output.scope[0], key=day, values={"day": day}) for day in run.scope]
-        output = replace(output, scope=tuple(scope), format=self.templates.kind)
+        output = replace(output, scope=tuple(scope))
         told = replace(told, token=run.token(end.attempt), outputs=(output,), partitions=run.scope)
         tables = Tables(spark)
         since = Since.of(tables.state(output))

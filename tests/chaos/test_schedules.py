@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.parquet_schedules import ParquetSchedule
 from tests.chaos.schedules import Schedule, Templates, play
 
 if TYPE_CHECKING:
@@ -16,19 +15,13 @@ if TYPE_CHECKING:
 SEEDS = (3, 8, 21)
 
 
-KINDS = {"delta": Schedule, "parquet": ParquetSchedule}
-
-
 @pytest.fixture(scope="module")
-def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Templates]:
-    folder = tmp_path_factory.mktemp("schedules")
-    return [Templates(spark, folder / kind, kind) for kind in KINDS]
+def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(spark, tmp_path_factory.mktemp("schedules"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", KINDS)
 def test_every_version_is_what_its_commit_should_have_made(
-    spark: SparkSession, templates: list[Templates], tmp_path: Path, kind: str, seed: int
+    spark: SparkSession, templates: Templates, tmp_path: Path, seed: int
 ) -> None:
-    (tables,) = [one for one in templates if one.kind == kind]
-    assert play(KINDS[kind]([spark], tables, tmp_path / "t", seed)) >= 2
+    assert play(Schedule([spark], templates, tmp_path / "t", seed)) >= 2

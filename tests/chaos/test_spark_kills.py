@@ -1,4 +1,4 @@
-"""Executor, Spark worker and JVM are killed around real writes to Delta and Parquet tables."""
+"""Executor, Spark worker and JVM are killed around real writes to Delta tables."""
 
 from __future__ import annotations
 
@@ -14,21 +14,12 @@ from tests.chaos.scenario import Scenario
 pytestmark = pytest.mark.spark
 
 DAYS = ("2024-03-01", "2024-03-02")
-#: In one backfill both kinds of tables are written, each for half of the kills.
-FORMATS = {
-    "raw": "delta",
-    "a": "delta",
-    "b": "parquet",
-    "c": "parquet",
-    "d": "delta",
-    "e": "parquet",
-}
 
 
 def test_killed_around_its_writes_it_ends_as_if_nothing_had_been(
     spark: SparkSession, sqlite_url: str, tmp_path: Path
 ) -> None:
-    tables = SparkTables(tmp_path, DAYS, FORMATS)  # made and read in the session of all tests
+    tables = SparkTables(tmp_path, DAYS)  # made and read in the session of all tests
     scenario = Scenario(tmp_path, sqlite_url, tables, days=DAYS, per_key=("a",))
     worker_kills = [
         ("JVM before commit", 1),

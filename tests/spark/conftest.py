@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: The settings of an output.
+POLICY = (
+    *("mode", "on_empty", "on_drift", "merge_on"),
+    *("delete_when", "delete_missing", "unsafe_overwrite"),
+)
+
+
 @pytest.fixture(scope="session")
 def tables(spark: SparkSession) -> Tables:
     """The session's tables."""
@@ -76,7 +83,7 @@ class Table:
             "columns": list(self.columns),
             "scope": self.scope(partitions),
         }
-        for name in ("mode", "on_empty", "on_drift"):
+        for name in POLICY:
             if name in changes:
                 output[name] = changes.pop(name)
         run: dict[str, Any] = {
@@ -110,15 +117,7 @@ class Table:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows, sorted."""
-        reader = self.spark.read.format(self.kind)
-        if self.kind == "delta":
-            frame = reader.load(self.path)
-        else:
-            from pyspark.sql.types import StructType
-
-            state = self.state()
-            schema = StructType.fromJson(dict(state.schema))
-            frame = reader.schema(schema).load(self.path).select(*schema.names)
+        frame = self.spark.read.format(self.kind).load(self.path)
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def state(self, version: int | None = None) -> TableState:

@@ -170,7 +170,7 @@ FUZZED = st.text(
 ).filter(lambda text: text != "__HIVE_DEFAULT_PARTITION__")
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_a_thousand_fuzzed_texts_are_only_texts(
     spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str
 ) -> None:

@@ -83,4 +83,3 @@ def test_a_killed_writer_leaves_old_or_new_and_the_next_attempt_writes(
         before = [1, 1, 1] if attempt == 1 else [1, 1, 0]
         assert [part.rows_before for part in result.partitions] == before
         assert [part.rows for part in result.partitions] == [1, 1, 0]
-    assert not list(Path(made.path).glob("_lineage_backfill/staging/*"))

@@ -277,7 +277,7 @@ def test_a_clustered_table_is_replaced_whole_or_not_at_all(
     assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["clusteringColumns"] == ["day"]
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def filled(spark: SparkSession, table: Callable[..., Any], request: Any) -> Any:
     made = table("day", kind=request.param)
     frame = spark.createDataFrame([("d1", 1, 1.5), ("d2", 2, 2.5)], "day STRING, n LONG, x DOUBLE")

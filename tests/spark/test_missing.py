@@ -86,7 +86,7 @@ def whole(names: DataFrame, context: RunContext) -> DataFrame:
 Runs = Callable[..., RunResult]
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -32,7 +32,7 @@ def rows(spark: SparkSession, *values: tuple[Any, ...]) -> DataFrame:
     return spark.createDataFrame(list(values), "day STRING, id INT, at INT, v STRING")
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def filled(spark: SparkSession, table: Callable[..., Any], request: Any) -> Any:
     made = table("day", kind=request.param)
     frame = rows(spark, ("d1", 1, 10, "a"), ("d1", 2, 10, "b"), ("d2", 3, 10, "c"))

@@ -71,7 +71,7 @@ def test_an_odd_partition_is_left_alone(
     assert numbers(made) == ([1, 3] if kind == "DATE" else [3, 4])
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 @pytest.mark.parametrize("names", [("__rows", "__low"), ("__key1", "__key0"), ("held", "new")])
 def test_a_column_may_be_called_like_what_is_counted(
     spark: SparkSession, table: Callable[..., Any], names: tuple[str, str], kind: str
@@ -192,26 +192,26 @@ def test_a_table_that_can_lie_nowhere_is_refused_with_what_to_do(
     assert "schema" in (raised.value.hint or "")
 
 
-#: What no file of either format can hold, and what only Parquet can.
-NOT_STORABLE = {
-    "named_struct('a', 1, 'A', 2)": ("delta", "parquet"),
-    "make_interval(1, 2, 3)": ("delta", "parquet"),
-    "array(NULL)": ("delta", "parquet"),
-    "map('a', named_struct('b', NULL))": ("delta", "parquet"),
-    "INTERVAL 1 DAY": ("delta",),
-    "named_struct('a', INTERVAL 1 YEAR)": ("delta",),
-    "'a' COLLATE UTF8_LCASE": ("delta",),
-}
+#: What no Delta table can hold.
+NOT_STORABLE = (
+    "named_struct('a', 1, 'A', 2)",
+    "make_interval(1, 2, 3)",
+    "array(NULL)",
+    "map('a', named_struct('b', NULL))",
+    "INTERVAL 1 DAY",
+    "named_struct('a', INTERVAL 1 YEAR)",
+    "'a' COLLATE UTF8_LCASE",
+)
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 @pytest.mark.parametrize("fingerprints", ["true", "false"])
 def test_a_first_write_that_is_refused_leaves_no_table_and_says_what_to_do(
     spark: SparkSession, table: Callable[..., Any], kind: str, fingerprints: str
 ) -> None:
     made = table("p", kind=kind)
     with settings(spark, {SETTING: fingerprints}):
-        for column in (one for one, kinds in NOT_STORABLE.items() if kind in kinds):
+        for column in NOT_STORABLE:
             with pytest.raises(SchemaMismatchError) as raised:
                 made.write(spark.sql(f"SELECT 'x' AS p, {column} AS v"), ["x"])
             assert raised.value.hint
@@ -230,14 +230,6 @@ def test_a_first_write_that_is_refused_leaves_no_table_and_says_what_to_do(
         result = made.write(right, ["x"], attempt=2)
     assert [part.rows for part in result.partitions] == [1]
     assert made.rows() == sorted(tuple(row) for row in right.collect())
-
-
-def test_parquet_holds_what_delta_does_not(spark: SparkSession, table: Callable[..., Any]) -> None:
-    only = [one for one, kinds in NOT_STORABLE.items() if "parquet" not in kinds]
-    for number, column in enumerate(only):
-        made = table("p", kind="parquet", name=f"t{number}")
-        made.write(spark.sql(f"SELECT 'x' AS p, {column} AS v"), ["x"])
-        assert made.state().contents(("x",)).rows == 1
 
 
 def test_a_check_of_a_column_that_is_not_there_says_what_to_do(
@@ -268,13 +260,11 @@ def held(made: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"), [("delta", "overwrite"), ("delta", "merge"), ("parquet", "overwrite")]
-)
+@pytest.mark.parametrize("mode", ["overwrite", "merge"])
 def test_a_value_that_is_too_long_for_a_folder_is_refused(
-    spark: SparkSession, table: Callable[..., Any], kind: str, mode: str
+    spark: SparkSession, table: Callable[..., Any], mode: str
 ) -> None:
-    made, long = table("p", kind=kind), "x" * 300
+    made, long = table("p"), "x" * 300
     made.write(spark.sql("SELECT 'a' p, 1 n"), ["a"])
     frame = spark.sql(f"SELECT '{long}' p, 2 n")
     with pytest.raises(TableError, match="cannot be created; nothing was written"):

@@ -22,7 +22,6 @@ from spark_runtime.job.runner import run
 from spark_runtime.read.reader import Inputs
 from spark_runtime.session import settings
 from spark_runtime.tables.fingerprint import SETTING
-from spark_runtime.tables.parquet import log as parquetlog
 from spark_runtime.tables.state import Since
 from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_attempts, undo_runs
@@ -52,7 +51,7 @@ def told(result: OutputResult) -> dict[str, tuple[int | None, int | None, bool]]
     return {str(p.key): (p.rows_before, p.rows, p.emptied) for p in result.partitions}
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def filled(spark: SparkSession, table: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     made = table("day", "region", kind=request.param)
     scope = [{"day": day, "region": region} for day, region, _ in OLD]
@@ -166,7 +165,7 @@ def test_a_change_of_any_key_that_fits_is_a_conflict_and_others_are_none(
     filled.write(rows(spark, ("d3", "eu", 1)), [{"day": "d3"}], late, run_id="r-3")
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_every_value_is_a_key_and_a_star_is_only_a_text(
     spark: SparkSession, table: Callable[..., Any], kind: str
 ) -> None:
@@ -230,16 +229,7 @@ def test_a_writer_that_dies_in_the_middle_leaves_all_or_nothing(
         raise Killed
 
     with monkeypatch.context() as context:
-        if filled.kind == "parquet":  # the first partition is new, and what takes it back dies too
-            exchange = parquetlog.exchange
-
-            def once(*folders: Path) -> None:
-                exchange(*folders)
-                die()
-
-            context.setattr(parquetlog, "exchange", once)
-        else:
-            context.setattr("spark_runtime.tables.delta.format.replace", die)
+        context.setattr("spark_runtime.tables.delta.format.replace", die)
         with pytest.raises(Killed):
             filled.write(rows(spark, *NEW), [D1], token="t-1")
     filled.tables = Tables(spark)

@@ -137,7 +137,7 @@ def test_a_write_is_safe_in_any_session_and_leaves_it_as_it_was(
     assert settings_of(spark) == before
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_rows_of_a_damaged_file_are_never_left_out(
     spark: SparkSession, table: Callable[..., Any], unsafe: None, kind: str
 ) -> None:

@@ -7,7 +7,6 @@ partitions of its own, and at the end everything else is as it was.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +84,7 @@ class Shared:
         assert self.table.rows() == sorted(wanted, key=repr)
 
 
-@pytest.fixture(scope="module", params=["delta", "parquet"])
+@pytest.fixture(scope="module", params=["delta"])
 def shared(
     spark: SparkSession,
     make_table: Callable[..., Any],
@@ -257,7 +256,7 @@ def test_another_time_zone_does_not_move_rows_between_days(shared: Shared, url: 
 
 
 @story(GITHUB + "delta-io/delta/pull/6544")
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_timestamps_whose_text_has_two_forms_are_no_keys(
     spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
 ) -> None:
@@ -269,7 +268,7 @@ def test_timestamps_whose_text_has_two_forms_are_no_keys(
 
 
 @story(GITHUB + "dagster-io/dagster/issues/34064")
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_a_table_that_cannot_be_looked_at_is_not_a_new_table(
     spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
 ) -> None:
@@ -285,7 +284,7 @@ def test_a_table_that_cannot_be_looked_at_is_not_a_new_table(
 
 
 @story(GITHUB + "apache/paimon/pull/9353")
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta"])
 def test_without_partitions_an_empty_result_leaves_an_empty_table(
     spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
 ) -> None:
@@ -314,64 +313,3 @@ def test_what_a_week_old_table_held_can_be_read_and_put_back(
     assert [tuple(row) for row in read.collect()] == [("1", 0)]
     undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     assert made.rows() == [("1", 0)]
-
-
-@pytest.fixture
-def parquet(spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path) -> Any:
-    made = make_table(tmp_path / "t", ("k",), "parquet")
-    frame = spark.createDataFrame([("1", 0), ("2", 0), ("3", 0)], "k STRING, n INT")
-    made.write(frame, ["1", "2", "3"], run_id="r-0")
-    return made
-
-
-@story(GITHUB + "apache/spark/pull/35862")
-def test_a_killed_or_failed_overwrite_has_deleted_nothing(
-    spark: SparkSession, parquet: Any, url: str
-) -> None:
-    """Spark's own static overwrite deletes first, and everything."""
-    frame = spark.createDataFrame([("1", 0)], "k STRING, n INT")
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        parquet.write(frame.selectExpr("k", "CAST(1 / n AS INT) AS n"), ["1"])
-    assert parquet.rows() == [("1", 0), ("2", 0), ("3", 0)] or len(parquet.rows()) == 3
-
-
-@story("https://issues.apache.org/jira/browse/SPARK-29037")
-def test_what_a_dead_job_has_left_is_never_committed(
-    spark: SparkSession, parquet: Any, url: str
-) -> None:
-    """Spark's own append publishes what an earlier, killed job had written."""
-    root = Path(parquet.path)
-    left = root / "_temporary" / "0" / "task_1" / "k=1"
-    left.mkdir(parents=True)
-    shutil.copy(next((root / "k=1").glob("*.parquet")), left)
-    dead = root / "_lineage_backfill" / "staging" / "0123456789abcdef" / "k=1"
-    shutil.copytree(left, dead)
-    parquet.write(
-        spark.createDataFrame([("1", 7)], "k STRING, n INT"), ["1"], mode="append", run_id="r-2"
-    )
-    assert sorted(n for k, n in parquet.rows() if k == "1") == [0, 7]
-    assert not dead.exists()
-
-
-@story(GITHUB + "apache/spark/pull/52720")
-def test_writers_under_one_root_do_not_lose_each_others_rows(
-    spark: SparkSession, parquet: Any, url: str
-) -> None:
-    """Spark's jobs share a folder under the table and delete it under each other's feet."""
-    errors: list[BaseException] = []
-
-    def write(key: str) -> None:
-        try:
-            for n in (1, 2):
-                frame = spark.createDataFrame([(key, n)], "k STRING, n INT")
-                parquet.write(frame, [key], run_id=f"r-{key}-{n}", mode="append")
-        except BaseException as error:  # noqa: BLE001 (shown by the assertion below)
-            errors.append(error)
-
-    writers = [threading.Thread(target=write, args=(key,)) for key in ("1", "2", "3")]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert errors == []
-    assert parquet.rows() == [(key, n) for key in ("1", "2", "3") for n in (0, 1, 2)]

@@ -35,7 +35,7 @@ def rows(spark: SparkSession, *values: tuple[str, int]) -> DataFrame:
     return spark.createDataFrame(list(values), "day STRING, n INT")
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -51,7 +51,7 @@ def days(spark: SparkSession, *rows: tuple[str | None, int]) -> DataFrame:
     return spark.createDataFrame(list(rows), "day STRING, n INT")
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta"])
 def kind(request: pytest.FixtureRequest) -> str:
     """What every format promises is tested with each."""
     return str(request.param)

@@ -29,6 +29,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
     WritePolicy,
+    parquet_refusal,
 )
 from lineage_backfill.project.matching import DeclaredNames, Matcher, heading, refuse_twice
 from lineage_backfill.project.resolve.calendars import Calendars
@@ -152,7 +153,10 @@ class Output:
         return self.policy.says_mode or bool(calendar and not calendar.is_whole)
 
     def refuse_undeclared(self) -> None:
-        """Raise DeclarationError if a whole table would be replaced by default."""
+        """Raise DeclarationError for a write that must be declared: its risk is taken knowingly."""
+        declared, refusal = self.data.declaration, parquet_refusal(self.policy)
+        if declared is not None and declared.format == "parquet" and refusal:
+            raise DeclarationError(f"{self.dataset}: {refusal[0]}", hint=refusal[1])
         if not self.says_mode:
             raise DeclarationError(
                 f"{self.dataset} is not partitioned, and nothing declares how it is written: a run "

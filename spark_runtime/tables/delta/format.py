@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -28,7 +28,7 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.session import interpreted, keeps_shuffles, seconds, session_like, unsorted
+from spark_runtime.session import interpreted, seconds, session_like, unsorted
 from spark_runtime.tables.delta.log import METADATA_KEY, DeltaLog, physical_names, with_metadata
 from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.tables.merge import HELD, NEW, Match
@@ -125,7 +125,6 @@ class DeltaStorage:
     """An existing Delta table to write to."""
 
     counts = True
-    merges = True
 
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
         self._spark = spark
@@ -139,28 +138,6 @@ class DeltaStorage:
     def before(self) -> TableState:
         """Return the newest version."""
         return self.log.state()
-
-    @contextmanager
-    def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Store the rows so that Spark never recomputes them.
-
-        Not in a cache: that compresses columns (more work than writing them), and recomputes what
-        an executor has lost: perhaps other rows than those that were checked.
-        """
-        plan = rows._jdf.queryExecution()
-        if keeps_shuffles(self._spark) and plan.executedPlan().nodeName() == "Exchange":
-            # Shuffled rows are in files: reading them twice costs less than one copy.
-            yield self._over(plan.toRdd(), rows)
-            return
-        kept = rows.localCheckpoint(eager=False)
-        try:
-            yield kept
-        finally:
-            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
-
-    def _over(self, rdd: Any, rows: DataFrame) -> DataFrame:
-        made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
-        return DataFrame(made, self._spark)
 
     def _alone(self) -> AbstractContextManager[None]:
         return exclusively(self.log.root, limit=seconds(self._spark, TIMEOUT_SETTING, LIMIT))

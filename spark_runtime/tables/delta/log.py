@@ -92,10 +92,6 @@ class DeltaLog:
         with self._reading:
             return self._state(target)
 
-    def left_by(self, version: int) -> TableState:
-        """Return the table right after a version, as at its end: all changes are in the log."""
-        return self.state(version)
-
     def _state(self, target: int) -> TableState:
         newest = max(self._states, default=-1)
         if newest >= 0 and mark(self._path(newest)) != self._mark:

@@ -1,191 +1,136 @@
-"""Writes and reads Parquet tables: rows are staged, checked, then swapped in by partition.
+"""Parquet tables: folders of files, read as they are and overwritten by Spark itself.
 
-Spark's own overwrite loses data: the static one deletes the table first, the dynamic one keeps
-partitions that came out empty, and both leave half of the work when they are killed.
+They have no old versions, no fingerprints and no undo. Partition columns are read as strings, as
+the folders name them. A write that is killed may leave a partition half written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from spark_runtime.errors import InputChangedError, TableError
+from lineage_backfill.runspec.values import OutputSpec
+from spark_runtime.errors import TableError
 from spark_runtime.session import is_alive
-from spark_runtime.tables.parquet.log import (
-    DAYS_KEPT,
-    Folders,
-    Held,
-    Listing,
-    Now,
-    ParquetLog,
-    Record,
-    list_partitions,
-)
-from spark_runtime.tables.schema import columns_of, no_rows
-from spark_runtime.tables.state import Commit, TableState, Transaction
-from spark_runtime.tables.storage import Publication, Rows
-from spark_runtime.tables.values import Pattern, Values
+from spark_runtime.tables.parquet.log import Files, Listing, ParquetFolder
+from spark_runtime.tables.places import remove
+from spark_runtime.tables.schema import no_rows
+from spark_runtime.tables.staging import computed_once
+from spark_runtime.tables.state import Contents, TableState
+from spark_runtime.tables.values import PartitionColumn, Pattern, Values, partition_columns
 
-DAYS_SETTING = "spark.lineageBackfill.trashDays"
-_NOT_PARQUET = re.compile(r"(?:file:)?(\S+) is not a Parquet file")
-
-
-def create(
-    spark: SparkSession, log: ParquetLog, schema: StructType, columns: Sequence[str]
-) -> None:
-    """Record the table's schema: that of its files, if any, else that of the rows.
-
-    Partition columns have the types of the rows; folder names contain their texts.
-    """
-    ours = {field.name.lower(): field for field in schema}
-    names = log.column_names() or tuple(ours[column.lower()].name for column in columns)
-    fields = list(schema)
-    if log.latest_version() is not None:
-        fields = [
-            ours.get(field.name.lower(), field) if field.name in names else field
-            for field in _inferred(spark, log)
-        ]
-    nullable = StructType([StructField(f.name, f.dataType, True) for f in fields])
-    log.create(nullable.jsonValue(), names)
+_NOT_PARQUET = re.compile(r"(\S+) is not a Parquet file")
 
 
 class ParquetStorage:
-    """A Parquet table, on a file system whose files can be locked and renamed."""
+    """A Parquet table as one run reads it."""
 
-    counts = False
-    merges = False
-
-    def __init__(self, spark: SparkSession, log: ParquetLog) -> None:
+    def __init__(self, spark: SparkSession, log: ParquetFolder) -> None:
         self._spark = spark
         self.log = log
-        self._staging: Path | None = None
-
-    def before(self) -> TableState:
-        """Return the table as it is."""
-        return self.log.state()
-
-    @contextmanager
-    def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Write the rows to a hidden folder, and read them from there."""
-        columns = self.log.state().columns
-        with self.log.staging(token) as folder:
-            names = [column.name for column in columns]
-            rows.write.partitionBy(*names).parquet(_url(folder))
-            self._staging = folder
-            arrived = list_partitions(folder, columns)
-            yield _read(self._spark, rows.schema, folder, arrived.values())
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
-        """Return the rows of these partitions (None: all), if they are unchanged since `version`.
+        """Return the rows of these partitions (None: all), in the files that were listed."""
+        folders = [
+            folder
+            for values, folders in self._listing().items()
+            if scope is None or values in scope
+            for folder in folders
+        ]
+        return self._read(folders) if folders else no_rows(self._spark, self._read([""]).schema)
 
-        The files are listed now: a later write makes the read fail, and never mixes old and new.
-        Raises InputChangedError.
-        """
-        while True:
-            now = self.log.now()
-            for commit in self.log.commits(version, now.state.version):
-                if scope is None or commit.changed(scope):
-                    raise InputChangedError(
-                        f"{commit} of {self.log.location} came after version {version}, which "
-                        "this run is to read; a Parquet table keeps no old versions"
-                    )
-            recorded = now.state.schema
-            schema = columns_of(recorded) if recorded else None
-            folders = [
-                held for values, held in now.listing.items() if scope is None or values in scope
+    def _listing(self) -> Listing:
+        return self.log.listing
+
+    def _read(self, folders: Sequence[str]) -> DataFrame:
+        """Read folders with the columns of all their files."""
+        reader = self._spark.read.option("mergeSchema", "true").option("basePath", self.log.url)
+        reader = reader.option("__globPaths__", "false")  # a value may contain `*`
+        try:
+            return reader.parquet(*[f"{self.log.url}/{folder}".rstrip("/") for folder in folders])
+        except Exception as error:
+            if not is_alive(self._spark):
+                raise
+            found = _NOT_PARQUET.search(str(error))
+            raise TableError(
+                f"{found[1] if found else self.log.location} is damaged or not a Parquet file",
+                hint="Move it out of the table's folder, or declare the format of the table.",
+            ) from error
+
+
+class ParquetOutput(ParquetStorage):
+    """A Parquet table that rows of a schema overwrite."""
+
+    counts = False
+
+    def __init__(
+        self, spark: SparkSession, log: ParquetFolder, schema: StructType, output: OutputSpec
+    ) -> None:
+        super().__init__(spark, log)
+        self._schema = schema
+        self._output = output
+        self._columns: tuple[PartitionColumn, ...] = ()
+
+    def before(self) -> TableState:
+        """Return the table as it is; its partition columns have the types of the rows."""
+        found = self.log.state()
+        ours = {field.name.lower(): field for field in self._schema}
+        names = self.log.columns or self._output.columns
+        fields = self._schema.fields
+        if found.version >= 0:
+            keys = {name.lower() for name in names}
+            fields = [
+                ours.get(field.name.lower(), field) if field.name.lower() in keys else field
+                for field in self._read([""]).schema
             ]
-            frame = _read(
-                self._spark, schema or _inferred(self._spark, self.log), self.log.root, folders
-            )
-            if self.log.latest_version() == now.state.version:
-                return frame
-
-    def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Swap the staged partitions with the visible ones: all or none."""
-        assert self._staging is not None, "rows are staged before they are published"
-
-        def make(record: Record, now: Now, arrived: Listing) -> Record:
-            publication.recheck(now.state)
-            replaced = [v for v in {**now.listing, **arrived} if v in publication.replaced]
-            return replace(
-                record,
-                schema=rows.schema.jsonValue(),
-                found={
-                    values: replace(held, rows=publication.before.contents(values).rows)
-                    for values, held in now.others.items()
-                },
-                left={values: _left(publication, values) for values in replaced},
-            )
-
-        version = self.log.publish(
-            publication.transaction, self._staging, make, adds=publication.adds
+        schema = StructType([StructField(f.name, f.dataType, True) for f in fields])
+        types = {field.name.lower(): str(field.dataType.jsonValue()) for field in schema}
+        known = {field.name.lower(): field.name for field in schema}
+        self._columns = partition_columns([known[name.lower()] for name in names], types)
+        return replace(
+            found,
+            columns=self._columns,
+            schema=schema.jsonValue(),
+            partitions={
+                values: Contents({(folder, None): None for folder in folders})
+                for values, folders in self._listing().items()
+            },
         )
-        days = float(self._spark.conf.get(DAYS_SETTING, str(DAYS_KEPT)) or DAYS_KEPT)
-        self.log.purge(timedelta(days=days))
-        return version
 
-    def fence(self, transaction: Transaction) -> None:
-        """Record the transaction and nothing else, if it is above those of the same app id."""
-        self.log.fence(transaction)
+    def _listing(self) -> Listing:
+        """Return the listing with values as keys have them: one may have several folders."""
+        listing: dict[Values, dict[str, Files]] = {}
+        for texts, folders in self.log.listing.items():
+            values = tuple(c.found(text) for c, text in zip(self._columns, texts, strict=True))
+            listing.setdefault(values, {}).update(folders)
+        return listing
 
-    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Swap partitions with what commits replaced; raises UndoRefusedError if that is gone."""
-        self.log.undo([commit.version for commit in commits], transaction)
+    def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
+        """Compute the rows once, and keep them in this block."""
+        return computed_once(self._spark, rows)
 
-
-def _left(publication: Publication, values: Values) -> Held:
-    """Return the number of rows in a partition afterwards, and their fingerprint."""
-    assert publication.written is not None, (
-        "rows of Parquet tables are counted where they are staged"
-    )
-    part = publication.written.get(values, Rows())
-    if not publication.adds:
-        return Held(rows=part.count, fingerprint=part.fingerprint)
-    before = publication.before.contents(values).rows
-    return Held(rows=None if before is None else before + part.count)
-
-
-def _read(
-    spark: SparkSession, schema: StructType, root: Path, partitions: Collection[Folders]
-) -> DataFrame:
-    """Read partitions; all column types are given, none is inferred from folder names."""
-    folders = [_url(root / name) for folders in partitions for name in folders]
-    if not folders:
-        return no_rows(spark, schema)
-    reader = spark.read.schema(schema).option("basePath", _url(root))
-    # A value may contain characters of path patterns.
-    frame = reader.option("__globPaths__", "false").parquet(*folders)
-    return frame.select(*[f"`{field.name.replace('`', '``')}`" for field in schema])
-
-
-def _inferred(spark: SparkSession, log: ParquetLog) -> StructType:
-    """Return the combined schema of all files; partition columns are strings.
-
-    Raises TableError.
-    """
-    reader = spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
-    try:
-        return reader.parquet(_url(log.root)).schema
-    except Exception as error:
-        if not is_alive(spark):
-            raise
-        found = _NOT_PARQUET.search(str(error))
-        raise TableError(
-            f"{found[1] if found else log.location} is damaged or not a Parquet file",
-            hint="Move it out of the table's folder, or declare the format of the table.",
-        ) from error
-
-
-def _url(path: Path) -> str:
-    # Hadoop does not decode paths, so they are not encoded.
-    return f"file:{path.absolute()}"
+    def overwrite(self, rows: DataFrame, scope: Collection[Pattern]) -> None:
+        """Replace these partitions by Spark's dynamic overwrite; remove those without rows."""
+        before = [
+            (folder, files)
+            for values, folders in self._listing().items()
+            if values in scope
+            for folder, files in folders.items()
+        ]
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*[column.name for column in self._columns]).parquet(self.log.url)
+        self.log.latest_version()
+        left = {
+            folder: files for held in self.log.listing.values() for folder, files in held.items()
+        }
+        for folder, files in before:
+            if files.keys() & left.get(folder, {}).keys():  # Spark has not written there
+                remove(self.log.root / folder)
 
 
 #: Its entry in the table of formats.

@@ -16,11 +16,9 @@ from lineage_backfill.ports import TableHistory, TablePlace
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from spark_runtime.__main__ import main
 from spark_runtime.errors import SparkMissingError, TableError
-from spark_runtime.logs.history import History, history, parquet_history
+from spark_runtime.logs.history import History, history
 from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours, remove
-from tests.parquet_files import SCHEMA, publish
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 INFO = {"commitInfo": {"operation": "WRITE"}}
@@ -255,46 +253,19 @@ def test_the_command_prints_one_table_on_a_line(
     assert second["error"] == {"message": "there is no Spark", "hint": "install it"}
 
 
-def test_a_parquet_table_tells_what_was_written_to_it_and_what_others_did(tmp_path: Path) -> None:
-    log = ParquetLog(str(tmp_path / "t"))
-    assert parquet_history(log).version is None
-    early = tmp_path / "t" / "day=d0"
-    early.mkdir(parents=True)
-    (early / "found.parquet").touch()
-    os.utime(early / "found.parquet", (NOON.timestamp(),) * 2)
-    log.create(SCHEMA, ("day",))
-    publish(log, "one", "d1 d2 d3", scope="d1 d2 d3")
-    publish(log, "two", "d2", scope="d2 d4")
-    found = parquet_history(log)
-    assert events(found) == [
-        (None, ["d0"], ["d0"]),
-        (1, ["d1", "d3"], ["d1", "d3"]),
-        (2, ["d2", "d4"], ["d2", "d4"]),
-    ]
-    assert (found.events[0].at, found.version, found.whole) == (NOON, 2, True)
-    later = datetime.now(UTC) + timedelta(minutes=5)
-    strange = tmp_path / "t" / "day=d1" / "by_hand.parquet"
-    strange.touch()
-    os.utime(strange, (later.timestamp(),) * 2)
-    (tmp_path / "t" / "day=d3" / "one.parquet").unlink()
-    (tmp_path / "t" / "day=d3").rmdir()
-    found = parquet_history(log)
-    told = {day: one.version for one in found.events for (day,) in one.changed}
-    assert told == {"d0": None, "d1": None, "d2": 2, "d3": None, "d4": 2}
-    assert found.events[-1].at == later
-
-
 def test_parquet_tables_are_asked_beside_delta_tables(log: Log, tmp_path: Path) -> None:
     log.commit(METADATA, add("a", "d1"), INFO)
-    parquet = ParquetLog(str(tmp_path / "p"))
-    parquet.create(SCHEMA, ("day",))
-    publish(parquet, "one", "d1", scope="d1")
-    places = [TablePlace(str(log.root)), TablePlace(parquet.location, format="parquet")]
+    file = tmp_path / "p" / "day=d1" / "one.parquet"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    os.utime(file, (NOON.timestamp(),) * 2)
+    places = [TablePlace(str(log.root)), TablePlace(str(tmp_path / "p"), format="parquet")]
     delta, found, nowhere = DeltaTableLogs().histories(
         [*places, TablePlace(None, "db.t", "parquet")]
     )
     assert isinstance(delta, TableHistory)
     assert isinstance(found, TableHistory)
-    assert (found.version, found.commits[0].made) == (1, ({"day": "d1"},))
+    (commit,) = found.commits
+    assert (commit.at, commit.version, commit.made) == (NOON, None, ({"day": "d1"},))
     assert isinstance(nowhere, TableLogError)
     assert "location" in nowhere.hint
