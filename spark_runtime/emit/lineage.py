@@ -1,7 +1,8 @@
 """Emits the lineage of a run: START and one final event, both complete.
 
 Events are written to a file of the outbox (one line each) and, if an address is given, sent from
-there over HTTP. No run waits long for that or fails because of it, and no event is lost.
+there over HTTP. No run waits long for that or fails because of it, and no event is lost. Events are
+plain JSON, and sent by Python's own library: nothing needs to be installed where a job runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.runspec.instants import instant_text
 from lineage_backfill.runspec.values import (
     KEY_COLUMN,
@@ -34,9 +35,10 @@ from lineage_backfill.runspec.values import (
 from spark_runtime.emit.columns import ColumnLineage, Origin
 from spark_runtime.emit.outbox import Sender, append, default_folder
 from spark_runtime.tables.scope import Member, Scope
-from spark_runtime.tables.state import TableState
+from spark_runtime.tables.state import TableState, total
 
 PRODUCER = "urn:lineage-backfill"
+_SPEC = "https://openlineage.io/spec"
 
 _log = logging.getLogger(__name__)
 _FILE = f"{time.time_ns()}-{os.getpid()}.ndjson"
@@ -118,30 +120,30 @@ class Emitter:
         outputs: Sequence[OutputSeen],
         message: str | None,
     ) -> dict[str, Any]:
-        from openlineage.client import event_v2, set_producer
-        from openlineage.client.facet_v2 import error_message_run, job_type_job, nominal_time_run
-        from openlineage.client.serde import Serde
-
-        set_producer(PRODUCER)
         run_facets: dict[str, Any] = {}
         if nominal := _nominal(self._run):
-            run_facets["nominalTime"] = nominal_time_run.NominalTimeRunFacet(*nominal)
+            start, end = nominal
+            run_facets["nominalTime"] = _facet(
+                "1-0-1/NominalTimeRunFacet", nominalStartTime=start, nominalEndTime=end
+            )
         if message is not None:
-            run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "python")
-        event = event_v2.RunEvent(
-            eventType=event_v2.RunState[kind],
-            eventTime=instant_text(datetime.now(UTC)),
-            producer=PRODUCER,
-            run=event_v2.Run(self._id, run_facets),
-            job=event_v2.Job(
-                self._run.job.name.namespace,
-                self._run.job.name.name,
-                {"jobType": job_type_job.JobTypeJobFacet("BATCH", "SPARK", jobType="JOB")},
-            ),
-            inputs=[_input(seen) for seen in inputs],
-            outputs=[_output(seen) for seen in outputs],
+            run_facets["errorMessage"] = _facet(
+                "1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="python"
+            )
+        kind_of_job = {"processingType": "BATCH", "integration": "SPARK", "jobType": "JOB"}
+        job_facets = {"jobType": _facet("2-0-4/JobTypeJobFacet", **kind_of_job)}
+        return self._with_our_facets(
+            {
+                "eventTime": instant_text(datetime.now(UTC)),
+                "producer": PRODUCER,
+                "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
+                "run": {"runId": self._id, "facets": run_facets},
+                "job": {**named(self._run.job.name), "facets": job_facets},
+                "eventType": kind,
+                "inputs": [_input(seen) for seen in inputs],
+                "outputs": [_output(seen) for seen in outputs],
+            }
         )
-        return self._with_our_facets(Serde.to_dict(event))
 
     def _with_our_facets(self, event: dict[str, Any]) -> dict[str, Any]:
         planned = {"backfillId": self._run.backfill_id} if self._run.backfill_id else {}
@@ -167,11 +169,20 @@ class Emitter:
         return event
 
 
-def _input(seen: InputSeen) -> Any:
-    from openlineage.client import event_v2
-    from openlineage.client.facet_v2 import base_subset_dataset as subset
+def _facet(name: str, **members: Any) -> dict[str, Any]:
+    """Return a facet of OpenLineage by version and name."""
+    schema = f"{_SPEC}/facets/{name}.json#/$defs/{name.partition('/')[2]}"
+    return {"_producer": PRODUCER, "_schemaURL": schema, **members}
 
-    name, wanted = seen.spec.dataset, seen.spec.partitions
+
+def _subset(side: str, condition: Mapping[str, Any]) -> dict[str, Any]:
+    schema = f"{_SPEC}/facets/1-0-0/BaseSubsetDatasetFacet.json#/$defs/"
+    kind = f"{side.capitalize()}Subset{side.capitalize()}DatasetFacet"
+    return {"_producer": PRODUCER, "_schemaURL": schema + kind, f"{side}Condition": condition}
+
+
+def _input(seen: InputSeen) -> dict[str, Any]:
+    wanted = seen.spec.partitions
     facets: dict[str, Any] = {}
     if wanted is not None:
         is_open = any(len(part.values) < len(seen.spec.columns) for part in wanted)
@@ -179,34 +190,27 @@ def _input(seen: InputSeen) -> Any:
         if is_open and seen.state is not None:
             held = Scope.of(seen.state, seen.spec, wanted).members(seen.state).values()
         if condition := _condition(seen.spec, wanted, held):
-            facets["subset"] = subset.InputSubsetInputDatasetFacet(condition)
-    return event_v2.InputDataset(
-        name.namespace, name.name, inputFacets=facets, facets=_dataset_facets(seen.state)
-    )
+            facets["subset"] = _subset("input", condition)
+    described = _dataset_facets(seen.state)
+    return {**named(seen.spec.dataset), "facets": described, "inputFacets": facets}
 
 
-def _output(seen: OutputSeen) -> Any:
-    from openlineage.client import event_v2
-    from openlineage.client.facet_v2 import base_subset_dataset as subset
-    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
-
-    name = seen.spec.dataset
+def _output(seen: OutputSeen) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     written = seen.result.partitions if seen.result is not None else None
     if condition := _condition(seen.spec, seen.spec.scope, written):
-        facets["subset"] = subset.OutputSubsetOutputDatasetFacet(condition)
+        facets["subset"] = _subset("output", condition)
     if seen.result is not None:
-        counts = [part.rows for part in seen.result.partitions]
-        if None not in counts:
-            rows = sum(count for count in counts if count is not None)
-            facets["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(rows)
-    said = {**_dataset_facets(seen.state), **_column_lineage(seen)}
-    return event_v2.OutputDataset(name.namespace, name.name, outputFacets=facets, facets=said)
+        rows = total(part.rows for part in seen.result.partitions)
+        if rows is not None:
+            facets["outputStatistics"] = _facet(
+                "1-0-2/OutputStatisticsOutputDatasetFacet", rowCount=rows
+            )
+    described = {**_dataset_facets(seen.state), **_column_lineage(seen)}
+    return {**named(seen.spec.dataset), "facets": described, "outputFacets": facets}
 
 
 def _column_lineage(seen: OutputSeen) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import column_lineage_dataset as lineage
-
     if seen.columns is None or seen.state is None or seen.result is None:
         return {}
     names = {name.lower(): name for name in seen.columns.fields}
@@ -214,34 +218,31 @@ def _column_lineage(seen: OutputSeen) -> dict[str, Any]:
     if any(name.lower() not in names and name != KEY_COLUMN for name in table):
         return {}  # the table generates columns itself
 
-    def inputs(origins: Iterable[Origin], kind: str) -> list[lineage.InputField]:
+    def inputs(origins: Iterable[Origin], kind: str) -> list[dict[str, Any]]:
         return [
-            lineage.InputField(
-                dataset.namespace, dataset.name, column, [lineage.Transformation(kind)]
-            )
+            {**named(dataset), "field": column, "transformations": [{"type": kind}]}
             for dataset, column in sorted(origins, key=str)
         ]
 
     fields = {
-        name: lineage.Fields(inputs(origins, "DIRECT"))
+        name: {"inputFields": inputs(origins, "DIRECT")}
         for name in table
         if (origins := seen.columns.fields.get(names.get(name.lower(), "")))
     }
     rows = inputs(seen.columns.rows, "INDIRECT")
-    return {"columnLineage": lineage.ColumnLineageDatasetFacet(fields, rows)}
+    facet = _facet("1-2-0/ColumnLineageDatasetFacet", fields=fields, dataset=rows)
+    return {"columnLineage": facet}
 
 
 def _condition(
     target: Target,
     partitions: Sequence[Partition],
     found: Iterable[Member | PartitionResult] | None,
-) -> Any:
+) -> dict[str, Any] | None:
     """Return a condition for these partitions, None if they cannot be distinguished.
 
     `found` are the matching partitions if a column is open, None if unknown.
     """
-    from openlineage.client.facet_v2 import base_subset_dataset as subset
-
     if not target.columns:
         return None
     told: list[tuple[Mapping[str, str | None] | None, Key]] = [
@@ -252,25 +253,28 @@ def _condition(
     told += [(one.values, one.key) for one in found or () if one.values is not None]
     if not all(values for values, _ in told):
         return None
-    return subset.PartitionSubsetCondition(
-        partitions=[
-            subset.Partition(dimensions=dict(values or {}), identifier=str(key))
+    return {
+        "partitions": [
+            {
+                # A NULL is left out: the facet's values are texts.
+                "dimensions": {n: v for n, v in (values or {}).items() if v is not None},
+                "identifier": str(key),
+            }
             for values, key in told
-        ]
-    )
+        ],
+        "type": "partition",
+    }
 
 
 def _dataset_facets(state: TableState | None) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset
-
-    if state is None:
+    if state is None or not state.schema:  # a Parquet table has neither
         return {}
     fields = [
-        schema_dataset.SchemaDatasetFacetFields(name=field["name"], type=_type(field["type"]))
+        {"name": field["name"], "type": _type(field["type"]), "fields": []}
         for field in state.schema.get("fields", ())
     ]
-    version = dataset_version_dataset.DatasetVersionDatasetFacet(str(state.version))
-    return {"schema": schema_dataset.SchemaDatasetFacet(fields), "version": version}
+    version = _facet("1-0-1/DatasetVersionDatasetFacet", datasetVersion=str(state.version))
+    return {"schema": _facet("1-2-0/SchemaDatasetFacet", fields=fields), "version": version}
 
 
 def _type(kind: Any) -> str:

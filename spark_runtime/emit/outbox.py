@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http.client
 import json
 import logging
 import os
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.spec import write_atomically
@@ -27,9 +32,9 @@ from spark_runtime.tables.locks import locked
 
 #: Seconds that a run waits at its end for its events to be sent.
 GRACE = 0.5
-#: Seconds to connect, and to wait for an answer: in a run, and where nothing else waits.
-TIMEOUT = (0.5, 2.0)
-PATIENCE = (5.0, 30.0)
+#: Seconds to wait for an answer: in a run, and where nothing else waits.
+TIMEOUT = 2.0
+TIMEOUT_OF_REPLAY = 30.0
 #: Seconds without attempts after a failed one.
 PAUSE = 30.0
 #: The first of these variables that is set holds the API key; it is never stored in files.
@@ -47,6 +52,8 @@ _DOUBTED = "no answer "
 _SECOND = timedelta(seconds=1)
 #: How many events within two seconds are searched for one.
 _LOOKED_AT = 1_000
+#: How much of a refusal is logged.
+_EXCERPT = 200
 
 _log = logging.getLogger(__name__)
 
@@ -95,11 +102,11 @@ def replay(folder: Path, url: str) -> Sent:
     """
     sent = Sent()
     for file in sorted(folder.glob("*.ndjson")):
-        sent += deliver(file, url, PATIENCE)
+        sent += deliver(file, url, TIMEOUT_OF_REPLAY)
     return sent
 
 
-def deliver(file: Path, url: str, timeout: tuple[float, float]) -> Sent:
+def deliver(file: Path, url: str, timeout: float) -> Sent:
     """Send the missing events of one file to an address, in order; raises EndpointError."""
     url = url.rstrip("/")
     with _alone(file), file.open("rb") as stream:
@@ -122,9 +129,7 @@ def deliver(file: Path, url: str, timeout: tuple[float, float]) -> Sent:
         return Sent(now, refused, before)
 
 
-def _post_marked(
-    file: Path, told: dict[str, int], url: str, line: bytes, timeout: tuple[float, float]
-) -> bool:
+def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, timeout: float) -> bool:
     """Send one event; it is marked as without an answer until one arrives."""
     write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: told.get(url, 0)}))
     try:
@@ -170,35 +175,58 @@ class Sender:
                 self._wanted.notify_all()
 
 
-def _post(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
-    """Send one event; return False if it is refused for good. Raises EndpointError."""
-    import requests
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
 
-    headers = {"Content-Type": "application/json"} | _key()
-    address = url.rstrip("/") + "/api/v1/lineage"
+    @property
+    def ok(self) -> bool:
+        return self.status < HTTPStatus.BAD_REQUEST
+
+
+def _ask(address: str, line: bytes | None, timeout: float) -> _Answer:
+    """Send a line (None: only ask); raises EndpointError if there is no answer."""
+    headers = {"Content-Type": "application/json", "User-Agent": "lineage-backfill"} | _key()
     try:
-        for _ in range(2):
-            answer = requests.post(address, data=line, headers=headers, timeout=timeout)
-            if answer.status_code != _FAILED_ONCE:
-                break
-    except requests.RequestException as error:
-        raise _unanswered(address, error, timeout) from error
-    if answer.status_code in _REFUSALS:
-        _log.warning("%s refused a lineage event: %s", address, answer.text[:200])
+        request = urllib.request.Request(address, data=line, headers=headers)  # noqa: S310 (checked below)
+        if request.type not in ("http", "https"):
+            raise EndpointError(f"{address} is not an address of HTTP")
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310 (checked above)
+            return _Answer(answer.status, answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return _Answer(error.code, error.read(_EXCERPT))
+    except TimeoutError as error:
+        raise EndpointError(f"{address} took longer than {timeout:g} s") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        kind = type(reason if isinstance(reason, Exception) else error).__name__
+        raise EndpointError(f"{address} cannot be reached: {kind}") from error
+
+
+def _post(url: str, line: bytes, timeout: float) -> bool:
+    """Send one event; return False if it is refused for good. Raises EndpointError."""
+    address = url.rstrip("/") + "/api/v1/lineage"
+    for _ in range(2):
+        answer = _ask(address, line, timeout)
+        if answer.status != _FAILED_ONCE:
+            break
+    if answer.status in _REFUSALS:
+        text = answer.body[:_EXCERPT].decode(errors="replace")
+        _log.warning("%s refused a lineage event: %s", address, text)
         return False
-    _check_answered(address, answer.status_code)
+    _check_answered(address, answer.status)
     if not answer.ok:
-        raise NotAcceptedError(f"{address} answers {answer.status_code}")
+        raise NotAcceptedError(f"{address} answers {answer.status}")
     return True
 
 
-def _has_taken(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
+def _has_taken(url: str, line: bytes, timeout: float) -> bool:
     """Return whether Marquez shows an event; False if unknown.
 
     Raises EndpointError if there is no answer.
     """
-    import requests
-
     try:
         event = json.loads(line)
         when = datetime.fromisoformat(event["eventTime"]).astimezone(UTC)
@@ -207,15 +235,11 @@ def _has_taken(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
             "before": (when + _SECOND).isoformat(timespec="milliseconds"),
             "limit": _LOOKED_AT,
         }
-        address = url + "/api/v1/events/lineage"
-        answer = requests.get(address, query, headers=_key(), timeout=timeout)
-        _check_answered(address, answer.status_code)
-        shown = answer.json()["events"] if answer.ok else []
+        address = f"{url}/api/v1/events/lineage"
+        answer = _ask(f"{address}?{urlencode(query)}", None, timeout)
+        _check_answered(address, answer.status)
+        shown = json.loads(answer.body)["events"] if answer.ok else []
         return any(_is_same(event, one, when) for one in shown)
-    except requests.JSONDecodeError:
-        return False
-    except requests.RequestException as error:
-        raise _unanswered(url, error, timeout) from error
     except (ValueError, LookupError, TypeError):  # not Marquez's form of events or times
         return False
 
@@ -224,14 +248,6 @@ def _check_answered(address: str, status: int) -> None:
     """Raise EndpointError for the status of a proxy: the server behind it may have the event."""
     if status in _OF_PROXIES:
         raise EndpointError(f"{address} answers {status}")
-
-
-def _unanswered(address: str, error: Exception, timeout: tuple[float, float]) -> EndpointError:
-    import requests
-
-    if isinstance(error, requests.ReadTimeout):
-        return EndpointError(f"{address} took longer than {timeout[1]:g} s")
-    return EndpointError(f"{address} cannot be reached: {type(error).__name__}")
 
 
 def _is_same(event: Any, shown: Any, when: datetime) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,9 +72,6 @@ class Storage(Protocol):
 
     def before(self) -> TableState:
         """Return the state of the table when the write begins."""
-
-    def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
-        """Compute the rows once, and keep them in this block."""
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version; raises TableError."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec, Target
@@ -103,13 +103,13 @@ class Tables:
         log = None if output.table is not None else self.log(output)
         if isinstance(log, ParquetFolder):
             _check_storable(schema, output)
-            overwritten: Any = _format("parquet").ParquetOutput(self.spark, log, schema, output)
-            return overwritten
+            new = _format("parquet").ParquetOutput(self.spark, log, schema, output)
+            return cast("Storage", new)
         if self.latest_version(output) is None:
             _check_storable(schema, output)
             log_of = partial(self.log, output)
-            new: Storage = _format("delta").NewDeltaTable(self.spark, log_of, schema, output)
-            return new
+            new = _format("delta").NewDeltaTable(self.spark, log_of, schema, output)
+            return cast("Storage", new)
         return self.storage(output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:

@@ -59,6 +59,7 @@ from spark_runtime.tables.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.tables.merge import Match, match_of
 from spark_runtime.tables.schema import fit
 from spark_runtime.tables.scope import Member, Scope, describe, predicate
+from spark_runtime.tables.staging import computed_once
 from spark_runtime.tables.state import (
     Commit,
     Since,
@@ -229,7 +230,7 @@ class _Write:
         """Compute the rows and check them; return them with their counts and what they replace."""
         with self._translated():
             with interpreted(self.spark, self._expected):
-                rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
+                rows = kept.enter_context(computed_once(self.spark, self._new()))
                 after = self._held_after(rows)
                 written = self._count(after)
             self._check_scope(written)

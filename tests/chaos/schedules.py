@@ -234,9 +234,9 @@ class Schedule:
         self.turns.at("", "staged")
 
     def _undo(self, end: End) -> None:
-        spark, kind = self._session(), self.templates.kind
+        spark = self._session()
         try:
-            undo_runs(spark, tokens=end.run.tokens, location=str(self.path), format=kind)
+            undo_runs(spark, tokens=end.run.tokens, location=str(self.path))
         finally:
             self.sessions.append(spark)
 

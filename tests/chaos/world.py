@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,7 +114,7 @@ class Specs:
     def _table(self, part: DatasetPartitions) -> dict[str, Any]:
         return {
             "dataset": {"namespace": "n", "name": part.dataset.name},
-            "format": self.tables.formats.get(part.dataset.name, "delta"),
+            "format": "delta",
             "location": str(self.folder / "tables" / part.dataset.name),
             "columns": ["day"],
         }
@@ -129,10 +129,6 @@ class Tables(Protocol):
     @property
     def entrypoint(self) -> str:
         """Where a job is found, by its name."""
-
-    @property
-    def formats(self) -> Mapping[str, str]:
-        """The format of each table that is not one of Delta."""
 
     @property
     def worker_steps(self) -> Sequence[str]:
@@ -161,7 +157,6 @@ class FileTables:
     folder: Path
     days: Sequence[str]
     entrypoint: str = "fake:succeed"
-    formats: Mapping[str, str] = field(default_factory=dict)
     #: "cluster": warm applications do the work, by a spark-submit without Spark.
     engine: str = "local"
     at_once: int = 1  # the runs of a warm application

@@ -79,8 +79,8 @@ def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, s
     }
     for static in calendar.statics if calendar.order else ():
         if static.name not in named and (len(static.keys) > 1 or static.runtime):
-            first, other_key = (*static.keys, EVERY, EVERY)[:2]
-            return f"{static.name}={first}", f"{static.name}={other_key}"
+            key, other_key = (*static.keys, EVERY, EVERY)[:2]
+            return f"{static.name}={key}", f"{static.name}={other_key}"
     forms = _time_forms(calendar, columns)
     axis = calendar.time
     if axis is None or None in forms or _is_exact(axis.grid, forms):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +19,6 @@ from spark_runtime.session import is_alive
 from spark_runtime.tables.parquet.log import Files, Listing, ParquetFolder
 from spark_runtime.tables.places import remove
 from spark_runtime.tables.schema import no_rows
-from spark_runtime.tables.staging import computed_once
 from spark_runtime.tables.state import Contents, TableState
 from spark_runtime.tables.values import PartitionColumn, Pattern, Values, partition_columns
 
@@ -109,10 +107,6 @@ class ParquetOutput(ParquetStorage):
             values = tuple(c.found(text) for c, text in zip(self._columns, texts, strict=True))
             listing.setdefault(values, {}).update(folders)
         return listing
-
-    def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
-        """Compute the rows once, and keep them in this block."""
-        return computed_once(self._spark, rows)
 
     def overwrite(self, rows: DataFrame, scope: Collection[Pattern]) -> None:
         """Replace these partitions by Spark's dynamic overwrite; remove those without rows."""

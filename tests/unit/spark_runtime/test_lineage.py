@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from openlineage.client.facet_v2 import (
+    base_subset_dataset,
+    dataset_version_dataset,
+    error_message_run,
+    job_type_job,
+    schema_dataset,
+)
+from openlineage.client.serde import Serde
 
+from lineage_backfill.engines.spark.shipping import pack_runtime
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.emit import lineage, outbox
@@ -264,7 +273,7 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     emit(parse_spec(document))
     if ends == "late":
         Receiver.answering.clear()
-        monkeypatch.setattr(outbox, "PATIENCE", (60.0, 0.2))
+        monkeypatch.setattr(outbox, "TIMEOUT_OF_REPLAY", 0.2)
         with pytest.raises(EndpointError, match=r"took longer than 0\.2 s"):
             replay(folder, endpoint)
         assert sent(1) == ["START"]
@@ -276,7 +285,7 @@ def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
     else:  # a driver that ends while its thread waits for the answer
         post = outbox._post
 
-        def killed(url: str, line: bytes, timeout: tuple[float, float]) -> bool:
+        def killed(url: str, line: bytes, timeout: float) -> bool:
             post(url, line, timeout)
             raise SystemExit
 
@@ -298,7 +307,7 @@ def test_a_server_too_slow_for_a_run_gets_all_events_at_once_later(
 ) -> None:
     emit(parse_spec(document))
     monkeypatch.setattr(Receiver, "late", 0.4)
-    monkeypatch.setattr(outbox, "TIMEOUT", (0.5, 0.2))
+    monkeypatch.setattr(outbox, "TIMEOUT", 0.2)
     assert replay(Path(document["lineage"]["outbox"]), endpoint) == Sent(now=2)
     assert kinds() == ["START", "COMPLETE"]
 
@@ -424,3 +433,64 @@ def test_runs_at_once_share_the_sender_of_a_file(
         thread.join()
     assert len(found) == 3
     assert len(set(found)) == 1
+
+
+ON_THE_CLUSTER_ALONE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from datetime import UTC, datetime
+from pathlib import Path
+import spark_runtime.__main__
+from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.emit.outbox import replay
+from spark_runtime.spec import load_spec
+spec = load_spec(sys.argv[2])
+emitter = Emitter(spec, datetime(2024, 5, 1, tzinfo=UTC))
+seen = [InputSeen(spec=one, state=None) for one in spec.inputs]
+emitter.start(seen, [OutputSeen(spec=one, state=None) for one in spec.outputs])
+print(replay(Path(spec.lineage.outbox), sys.argv[3]).now)
+"""
+
+
+def test_what_is_shipped_emits_and_sends_in_a_bare_interpreter(
+    document: dict[str, Any], tmp_path: Path, endpoint: str
+) -> None:
+    """Neither openlineage nor any other package is installed there."""
+    (tmp_path / "spec.json").write_text(json.dumps(document))
+    archive = pack_runtime(tmp_path)
+    bare = [sys.executable, "-I", "-S", "-W", "error", "-c", ON_THE_CLUSTER_ALONE]
+    asked = [*bare, str(archive), str(tmp_path / "spec.json"), endpoint]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("1", "")
+    (event,) = lines(document)
+    assert event["inputs"][0]["inputFacets"]["subset"]["inputCondition"]["partitions"]
+    assert [one["eventType"] for one in Receiver.received] == ["START"]
+
+
+def test_events_are_what_the_client_of_openlineage_makes(document: dict[str, Any]) -> None:
+    """Facets have the members and schemas that its classes have."""
+    state = TableState(version=7, schema={"fields": [{"name": "x", "type": "long"}]})
+    emit(parse_spec(document), state=state, fail="broken")
+    event = lines(document)[1]
+    (written,) = event["outputs"]
+    condition = base_subset_dataset.PartitionSubsetCondition(
+        [base_subset_dataset.Partition({"day": "2024-01-01"}, "2024-01-01")]
+    )
+    found = {
+        **event["run"]["facets"],
+        **event["job"]["facets"],
+        **written["facets"],
+        **written["outputFacets"],
+    }
+    expected = {
+        "errorMessage": error_message_run.ErrorMessageRunFacet("broken", "python"),
+        "jobType": job_type_job.JobTypeJobFacet("BATCH", "SPARK", jobType="JOB"),
+        "version": dataset_version_dataset.DatasetVersionDatasetFacet("7"),
+        "schema": schema_dataset.SchemaDatasetFacet(
+            [schema_dataset.SchemaDatasetFacetFields(name="x", type="long")]
+        ),
+        "subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(condition),
+    }
+    for name, facet in expected.items():
+        theirs = {**Serde.to_dict(facet), "_producer": lineage.PRODUCER}
+        assert found[name] == theirs, name
