@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.plans.plan import Plan, PlannedRun
@@ -107,4 +109,33 @@ class ExecutionContext:
             root=self.root,
             outbox=self.outbox,
             lineage_url=self.lineage_url,
+            written=self._written(resolver),
         )
+
+    def _written(self, resolver: Resolver) -> Callable[[DatasetRef], PartitionSet]:
+        """Return what gives the partitions of a dataset that recorded runs wrote.
+
+        A run of the plans counts: what a run reads of it has been written by then.
+        """
+        recorded = self.recorded(self.snapshot)
+
+        @cache
+        def written(dataset: DatasetRef) -> PartitionSet:
+            found = [
+                output.mapping.required(run.keys)
+                for job in resolver.edges.writers.get(dataset, ())
+                for output in resolver.job(job).outputs
+                if output.dataset == dataset and output.mapping is not None
+                for run in recorded(job)
+                if run.ended_at is not None and run.is_certain
+            ]
+            calendar = resolver.calendar(dataset)
+            parts = (part for plan in self.plans for run in plan.runs or () for part in run.writes)
+            found += [
+                parse(calendar, part.keys)
+                for part in parts
+                if part.dataset == dataset and calendar is not None and part.keys is not None
+            ]
+            return PartitionSet.union(found)
+
+        return written

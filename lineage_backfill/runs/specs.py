@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class RunSpecs:
     """Makes the run specs of one plan; `resolver` is as of the time when it was made.
 
     `root` is the base of relative locations, `outbox` the folder for lineage events, `lineage_url`
-    an endpoint to send them to.
+    an endpoint to send them to, `written` returns what recorded runs wrote of a dataset.
     """
 
     def __init__(
@@ -34,10 +34,13 @@ class RunSpecs:
         root: Path,
         outbox: Path | None = None,
         lineage_url: str | None = None,
+        written: Callable[[DatasetRef], PartitionSet] | None = None,
     ) -> None:
         self._resolver = resolver
         self._own = {one.name for one in resolver.declarations.engines if one.takes_any_job}
-        self._builder = SpecBuilder(resolver, root=root, outbox=outbox, url=lineage_url)
+        self._builder = SpecBuilder(
+            resolver, root=root, outbox=outbox, url=lineage_url, written=written
+        )
         self._backfill_id = backfill_id
 
     def __call__(

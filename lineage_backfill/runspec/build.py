@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
 from lineage_backfill.project.locations import absolute
@@ -57,7 +58,8 @@ class SpecBuilder:
     """Makes run specs; `resolver` says what keys mean and how outputs are written.
 
     `root` is the folder that relative locations start from, `outbox` the folder for lineage
-    events, `url` an endpoint to send them to. Raises DeclarationError where a table is unknown.
+    events, `url` an endpoint to send them to, `written` returns what recorded runs wrote of a
+    dataset. Raises DeclarationError where a table is unknown.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class SpecBuilder:
         root: Path,
         outbox: Path | None = None,
         url: str | None = None,
+        written: Callable[[DatasetRef], PartitionSet] | None = None,
     ) -> None:
         self._resolver = resolver
+        self._written = written
         self._root = root
         self._outbox = outbox
         self._url = url
@@ -145,16 +149,29 @@ class SpecBuilder:
         required = needs.required if wanted is None else None
         if required is not None and unplaced(data.declaration, data.calendar):
             required = None
-        partitions = None if wanted is None else _partitions(data, wanted)
+        partitions = None if wanted is None else _partitions(data, wanted, dated=True)
         return InputSpec(
             **self._table(data),
             partitions=partitions,
             mixed=None if wanted is None else self._mixed(data, wanted, partitions or ()),
             on_missing=needs.on_missing,
             required=None if required is None else self._required(data, required),
+            written=self._known(data, required if wanted is None else wanted),
             along=None if required is None else _along(data),
             needs=None if wanted is None else needs.by_key(wanted),
         )
+
+    def _known(
+        self, data: DatasetFacts, needed: PartitionSet | None
+    ) -> tuple[tuple[int, int], ...] | None:
+        """Return the places of the needed partitions that recorded runs have written."""
+        if self._written is None or needed is None or data.calendar is None:
+            return None
+        written = needed & self._written(data.ref)
+        known = {_label(key) for key in expand(data.calendar, written)}
+        keys = expand(data.calendar, needed) if known else ()
+        places = [place for place, key in enumerate(keys) if _label(key) in known]
+        return tuple(OrdinalSet.of(places).runs()) or None
 
     def _mixed(
         self, data: DatasetFacts, wanted: PartitionSet, partitions: Sequence[Partition]
@@ -177,7 +194,7 @@ class SpecBuilder:
         """Return the keys of an input that is read whole; those of many runs are the same."""
         kept = self._listed.get(data.ref)
         if kept is None or kept[0] != keys:
-            kept = self._listed[data.ref] = keys, _partitions(data, keys)
+            kept = self._listed[data.ref] = keys, _partitions(data, keys, dated=True)
         return kept[1]
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
@@ -206,8 +223,10 @@ class SpecBuilder:
         return {"datasets": datasets, "job": {"partitioning": self._resolver.job_facet(facts)}}
 
 
-def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
-    """Return each key with the text of its physical partition columns."""
+def _partitions(
+    data: DatasetFacts, keys: PartitionSet, *, dated: bool = False
+) -> tuple[Partition, ...]:
+    """Return each key with the text of its physical partition columns, and its start if asked."""
     calendar, declared = data.calendar, data.declaration
     if calendar is None or declared is None:
         text, hint = data.unknown
@@ -215,7 +234,11 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
     data.refuse_unplaced(keyed=True)
     columns = physical_columns(declared)
     return tuple(
-        Partition(key=_label(key), values=physical_values(key, columns))
+        Partition(
+            key=_label(key),
+            values=physical_values(key, columns),
+            start=key.start if dated else None,
+        )
         for key in expand(calendar, keys)
     )
 

@@ -283,7 +283,8 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
                     f"{place}.values.{column}: {text!r} cannot be told from NULL in a table",
                     hint="Write null for the NULL partition.",
                 )
-        return member.done(Partition(key=key, values=values))
+        start = _instant(member.optional("start", str), place)
+        return member.done(Partition(key=key, values=values, start=start))
 
     return tuple(reader.items(name, parse))
 
@@ -319,6 +320,7 @@ def _input(value: object, place: str) -> InputSpec:
     partitions = None if whole else _partitions(reader, "partitions", columns)
     is_narrower = whole and reader.peek("required") is not None
     required = _partitions(reader, "required", columns) if is_narrower else None
+    needed = partitions if partitions is not None else required or ()
     return reader.done(
         InputSpec(
             dataset=_dataset(reader),
@@ -333,7 +335,20 @@ def _input(value: object, place: str) -> InputSpec:
             needs=_needs(reader, len(partitions or ())),
             along=reader.optional("along", str),
             mixed=reader.optional("mixed", str),
+            written=None
+            if reader.peek("written") is None
+            else _places(reader.get("written", list), f"{place}.written", len(needed)),
         )
+    )
+
+
+def _places(value: object, place: str, count: int) -> tuple[tuple[int, int], ...]:
+    """Return index ranges among so many partitions, with both ends included."""
+    pairs = tuple(_pair(one) for one in value) if isinstance(value, list) else (None,)
+    if all(pair is not None and 0 <= pair[0] <= pair[1] < count for pair in pairs):
+        return cast("tuple[tuple[int, int], ...]", pairs)
+    raise SpecError(
+        f"{place}: pairs of places among its {count} partitions are expected, not {value!r:.80}"
     )
 
 
@@ -341,16 +356,7 @@ def _needs(reader: _Reader, count: int) -> tuple[tuple[tuple[int, int], ...], ..
     """Return which of so many partitions each run key needs."""
     if reader.peek("needs") is None:
         return None
-
-    def parse(value: object, place: str) -> tuple[tuple[int, int], ...]:
-        pairs = tuple(_pair(one) for one in value) if isinstance(value, list) else (None,)
-        if all(pair is not None and 0 <= pair[0] <= pair[1] < count for pair in pairs):
-            return cast("tuple[tuple[int, int], ...]", pairs)
-        raise SpecError(
-            f"{place}: pairs of places among its {count} partitions are expected, not {value!r:.80}"
-        )
-
-    return tuple(reader.items("needs", parse))
+    return tuple(reader.items("needs", lambda value, place: _places(value, place, count)))
 
 
 def _pair(value: object) -> tuple[int, int] | None:

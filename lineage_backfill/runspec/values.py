@@ -53,10 +53,12 @@ class Partition:
 
     Where the key is `*` in a dimension, the column of that dimension may be left out: then these
     are all partitions with the other values, whatever the value of that column, now or later.
+    `start` is when the period of an input's key begins, if it has one.
     """
 
     key: Key
     values: Mapping[str, str | None]
+    start: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,8 @@ class InputSpec(Target):
     which of the partitions that key needs, as index ranges with both ends included; None stands
     for all of them. `along` is the time dimension of `required`, whose keys are consecutive in it:
     those that are missing are named as ranges. `mixed` names one of the partitions and a key that
-    is not among them, if both are one partition of the table.
+    is not among them, if both are one partition of the table. `written` are the places, as index
+    ranges, of needed partitions that recorded runs have written, whatever the log still shows.
     """
 
     partitions: tuple[Partition, ...] | None
@@ -106,6 +109,7 @@ class InputSpec(Target):
     needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
     along: str | None = None
     mixed: str | None = None
+    written: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +265,7 @@ _OPTIONAL = frozenset(
     {
         *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
         *("required", "needs", "along", "mixed", "missing", "unknown", "merged", "keys_derived"),
-        *("merge_on", "delete_when", "delete_missing", "unsafe_overwrite"),
+        *("written", "merge_on", "delete_when", "delete_missing", "unsafe_overwrite"),
     }
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
 
 from lineage_backfill.model import listed
 from lineage_backfill.partitions.calendar import EVERY
@@ -19,14 +21,16 @@ from spark_runtime.tables.values import Pattern
 class Missing:
     """The missing partitions of one input, by their positions in `needed`.
 
-    `never` were never written; for `unknown` the log does not go back far enough. A table that is
-    read whole, and whose keys cannot be listed, is one key, `*`.
+    `never` were never written. `unknown` are empty, and may have been written and emptied before
+    the log begins, at `since` (None: it holds no commit). A table that is read whole, and whose
+    keys cannot be listed, is one key, `*`.
     """
 
     spec: InputSpec
     needed: tuple[Key, ...] = ()
     never: frozenset[int] = frozenset()
     unknown: frozenset[int] = frozenset()
+    since: datetime | None = None
 
     def keys(self, places: Collection[int]) -> tuple[Key, ...]:
         """Return the keys at these positions, as ranges if all existing keys are needed."""
@@ -37,30 +41,45 @@ class Missing:
     def problem(self, run_keys: Sequence[RunKey]) -> InputMissingError | None:
         """Return why the run must not continue, None if it may."""
         spec = self.spec
-        if spec.on_missing == "read" or not self.never:
+        lost = self.never | self.unknown
+        if spec.on_missing == "read" or not lost:
             return None
         where = f"{spec.dataset} at {spec.location or spec.table}"
         hint = (
             'Write them first; where none is as good as no rows, declare on_missing = "read" in '
             f"[[job.reads]] of {spec.dataset.name!r}"
         )
+        if spec.on_missing == "fail" and not self.never:
+            return InputMissingError(
+                f"partitions of {where} are empty, and {self._unknown}: {self._text(lost)}; "
+                "the run wrote nothing",
+                hint=hint,
+            )
         if spec.on_missing == "fail":
             return InputMissingError(
                 f"partitions of {where} were never written: {self._text(self.never)}; "
                 "the run wrote nothing",
                 hint=hint,
             )
-        bare = list(self._bare(run_keys))
+        bare = list(self._bare(run_keys, lost))
         if not bare:
             return None
         keys = listed(bare, name=lambda one: one[0])
         lacking = self._text({place for _, places in bare for place in places})
         named = "" if lacking == keys else f": {lacking}"
+        known = "was ever written"
+        if any(not self.never.issuperset(places) for _, places in bare):
+            known = f"is known to have been written: it is empty, and {self._unknown}"
         return InputMissingError(
-            f"nothing that the run needs for {keys} of {where} was ever written{named}; "
+            f"nothing that the run needs for {keys} of {where} {known}{named}; "
             "the run wrote nothing",
             hint=hint,
         )
+
+    @property
+    def _unknown(self) -> str:
+        since = "" if self.since is None else f", which begins at {self.since:%Y-%m-%dT%H:%M:%SZ},"
+        return f"the log{since} does not tell whether they were ever written"
 
     def warnings(self) -> Iterator[str]:
         """Yield the warnings of a run that continues."""
@@ -71,22 +90,24 @@ class Missing:
             )
         if self.unknown and self.spec.on_missing != "read":
             yield (
-                f"partitions of {self.spec.dataset} are empty, and its log does not go back far "
-                f"enough to tell whether they were ever written: {self._text(self.unknown)}"
+                f"partitions of {self.spec.dataset} are empty, and {self._unknown}: "
+                f"{self._text(self.unknown)}"
             )
 
     def _text(self, places: Collection[int]) -> str:
         return listed(self.keys(places))
 
-    def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
-        """Yield the run keys whose inputs were never written, with those inputs."""
+    def _bare(
+        self, run_keys: Sequence[RunKey], lost: frozenset[int]
+    ) -> Iterator[tuple[str, Collection[int]]]:
+        """Yield the run keys of whose inputs none is known to have been written, with those."""
         if self.spec.needs is None:
-            if len(self.never) == len(self.needed):
-                yield listed(run_keys, name=lambda one: str(one.key)) or EVERY, self.never
+            if len(lost) == len(self.needed):
+                yield listed(run_keys, name=lambda one: str(one.key)) or EVERY, lost
             return
         for number, ranges in enumerate(self.spec.needs):
             places = [place for first, last in ranges for place in range(first, last + 1)]
-            if places and self.never.issuperset(places):
+            if places and lost.issuperset(places):
                 yield str(run_keys[number].key), places
 
 
@@ -119,17 +140,28 @@ def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     else:
         keys = tuple(one.key for one in needed)
     everything = frozenset(range(len(keys)))
+    places = [range(first, last + 1) for first, last in spec.written or ()]
+    recorded = frozenset(chain.from_iterable(places))
     if state is None or log is None:
-        return Missing(spec=spec, needed=keys, never=everything)
+        return Missing(spec=spec, needed=keys, never=everything - recorded)
     written = log.ever_written(state)
     if patterns is None:
         lacking = frozenset() if written else everything
     else:
         covered = Scope(state.columns, dict(zip(patterns, keys, strict=True))).fitted(written)
         lacking = frozenset(n for n, pattern in enumerate(patterns) if pattern not in covered)
-    is_whole = state.complete and state.first_read == 0
-    never, unknown = (lacking, frozenset[int]()) if is_whole else (frozenset[int](), lacking)
-    return Missing(spec=spec, needed=keys, never=never, unknown=unknown)
+    lacking -= recorded
+    if state.complete and state.first_read == 0:
+        return Missing(spec=spec, needed=keys, never=lacking)
+    since = log.known_since(state.version) if lacking else None
+    never = frozenset(
+        place
+        for place in lacking
+        if state.complete and since is not None and needed is not None and patterns is not None
+        for start in [needed[place].start]
+        if start is not None and start >= since
+    )
+    return Missing(spec=spec, needed=keys, never=never, unknown=lacking - never, since=since)
 
 
 def _patterns(

@@ -187,6 +187,9 @@ class TableLog(Protocol):
     def ever_written(self, state: TableState) -> set[Values]:
         """Return the partitions that were written by a version, as far as the log tells."""
 
+    def known_since(self, until: int) -> datetime | None:
+        """Return the time of the oldest commit that the log still holds, None if it holds none."""
+
 
 def is_numbered(metadata: Mapping[str, Any]) -> bool:
     """Whether the metadata is that of an identity column without explicit values."""

@@ -42,6 +42,14 @@ _CHECKPOINT = re.compile(
 )
 #: With these features a table keeps its newest commits elsewhere, so the log here is incomplete.
 _COMMITS_ELSEWHERE = {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
+#: The version of readers from which a table names the features that a reader must know, and those
+#: that are known here.
+_FEATURES = 3
+_KNOWN_TO_READERS = {
+    *("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview"),
+    *("v2Checkpoint", "vacuumProtocolCheck", "variantType", "variantType-preview"),
+    *("variantShredding", "variantShredding-preview"),
+}
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 #: States kept: a run reads its table before and after, and the pinned versions of its inputs.
@@ -142,6 +150,11 @@ class DeltaLog:
             )
         return found
 
+    def known_since(self, until: int) -> datetime | None:
+        """Return the time of the oldest commit that the log still holds, None if it holds none."""
+        first = self.oldest_commit(until)
+        return None if first > until else self.times(first, first)[first]
+
     def oldest_commit(self, until: int) -> int:
         """Return the first of the consecutive commits up to a version."""
         commits, _ = self._list()
@@ -195,7 +208,7 @@ class DeltaLog:
             return None
         if _flaw(held) or not held["metaData"]:
             return None
-        _refuse_commits_elsewhere(held["protocol"] or {}, self.location)
+        _refuse_unknown(held["protocol"] or {}, self.location)
         return with_metadata(TableState(version=version, complete=False), held["metaData"])
 
     def _play(self, state: TableState, target: int) -> TableState:
@@ -225,13 +238,18 @@ class DeltaLog:
             raise self._gone(
                 next(v for v in wanted if v not in commits) if 0 in commits else target
             )
-        newest = max(usable)
-        actions = self._read_checkpoint(checkpoints[newest])
+        # The oldest one that commits follow without a gap: only they say who made them.
+        start = target + 1
+        while start - 1 in commits:
+            start -= 1
+        first = min((v for v in usable if v >= start - 1), default=max(usable))
+        actions = self._read_checkpoint(checkpoints[first])
+        # Its own commit is played as well: no checkpoint holds what a commit says of itself.
+        start = first if first in commits else first + 1
         if actions is None:
-            known = self._checksum(newest) or TableState(complete=False, version=newest)
-            return newest + 1, replace(known, first_read=newest + 1)
-        state = _advance(TableState(first_read=newest + 1), newest, actions, self.location)
-        return newest + 1, state
+            known = self._checksum(first) or TableState(complete=False, version=first)
+            return start, replace(known, first_read=start)
+        return start, _advance(TableState(first_read=start), first, actions, self.location)
 
     def _read_checkpoint(self, files: list[Place]) -> list[Mapping[str, Any]] | None:
         """Return the actions of a checkpoint, None without a reader for its files."""
@@ -416,14 +434,14 @@ def _advance(
     """Return the table after one more commit."""
     previous = state
     for action in actions:
-        _refuse_commits_elsewhere(action.get("protocol") or {}, location)
+        _refuse_unknown(action.get("protocol") or {}, location)
     metadata = _metadata(actions)
     if metadata is not None:
         if _is_repartitioned(state, metadata):
             # This commit removes all earlier files.
             state = replace(state, partitions={}, emptied=frozenset())
             actions = [action for action in actions if not action.get("remove")]
-        state = with_metadata(state, metadata)
+        state = _retyped(state, with_metadata(state, metadata))
     if _clusters(actions):
         state = replace(state, clustered=True)
     columns, names = _columns_of(state)
@@ -523,14 +541,25 @@ def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
-    """Whether the table gets other partition columns; renaming does not count."""
-    (columns, names), (others, other_names) = map(
-        _columns_of, (state, with_metadata(TableState(), metadata))
-    )
-    return names != other_names or [c.type for c in columns] != [c.type for c in others]
+    """Whether the table gets other partition columns; new names or types of them do not count."""
+    (_, names), (_, others) = map(_columns_of, (state, with_metadata(TableState(), metadata)))
+    return names != others
 
 
-def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> None:
+def _retyped(before: TableState, state: TableState) -> TableState:
+    """Return the state with its partitions in the forms of new types, such as wider ones."""
+    if [column.type for column in before.columns] == [column.type for column in state.columns]:
+        return state
+
+    def moved(values: Values) -> Values:
+        return tuple(logged(c, text) for c, text in zip(state.columns, values, strict=True))
+
+    partitions = {moved(values): held for values, held in state.partitions.items()}
+    return replace(state, partitions=partitions, emptied=frozenset(map(moved, state.emptied)))
+
+
+def _refuse_unknown(protocol: Mapping[str, Any], location: str) -> None:
+    """Raise TableError for a table that cannot be read by its log alone, or not by this release."""
     names = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
     elsewhere = sorted(_COMMITS_ELSEWHERE.intersection(map(str, names)))
     if elsewhere:
@@ -538,6 +567,15 @@ def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> Non
             f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
             "catalog alone",
             hint="Use a table whose log is in its folder.",
+        )
+    version = protocol.get("minReaderVersion") or 0
+    named = protocol.get("readerFeatures") or () if version == _FEATURES else ()
+    unknown = sorted(set(map(str, named)) - _KNOWN_TO_READERS)
+    if unknown or version > _FEATURES:
+        what = f"the table feature {unknown[0]}" if unknown else f"reader version {version}"
+        raise TableError(
+            f"{location} needs {what} of Delta, which this release cannot read",
+            hint="Drop the feature from the table, or use a release that knows it.",
         )
 
 

@@ -93,6 +93,10 @@ class ParquetFolder:
         """Return the partitions that have files."""
         return set(state.partitions)
 
+    def known_since(self, until: int) -> datetime | None:
+        """Return None: there are no commits."""
+        return None
+
     def touched_at(self) -> dict[Values, datetime]:
         """Return when the newest file of each partition changed."""
         return {
