@@ -17,8 +17,14 @@ from lineage_backfill.lineage.names import resolve, unknown
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.plans.request import RAILS, ChangedDataset, ChangedJob, Request
-from lineage_backfill.plans.request_json import key_set_from_list, request_from_dict
+from lineage_backfill.plans.request import (
+    RAILS,
+    ChangedDataset,
+    ChangedJob,
+    Request,
+    key_set_from_list,
+    request_from_dict,
+)
 from lineage_backfill.show import documents
 from lineage_backfill.workspace.environment import account
 

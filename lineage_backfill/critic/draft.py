@@ -214,9 +214,8 @@ class _Drafting:
 
     def _sent_calendar(self, ref: DatasetRef) -> str:
         sent = self._snapshot.datasets[ref].partitioning
-        read = facets.read_calendar(sent, str(ref)) if sent else None
-        assert read is not None  # the resolver took it from there
-        return _visible(calendar_in_words(read[0], read[1], "UTC"))
+        read = facets.read_dataset(sent or {}, str(ref))
+        return _visible(calendar_in_words(read.calendar, read.dimensions, "UTC"))
 
     def _inferred(self, ref: DatasetRef) -> str:
         job, inference = self._inference(ref)

@@ -22,7 +22,8 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
     calendar_in_words,
 )
-from lineage_backfill.project.matching import is_glob, names
+from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import names
 from lineage_backfill.project.resolve.physical_columns import unplaced
 
 Level = Literal["error", "warning", "note"]
@@ -221,7 +222,7 @@ class _Review:
         for ref in touched:
             if self._resolver.dataset_declaration(ref) is not declared:
                 continue
-            if not (declared.calendar or declared.dimensions):
+            if not declared.has_kind:
                 continue
             own, told = self._calendar(ref), self._undeclared.calendar(ref)
             if own is None or told is None or _alike(own, told):

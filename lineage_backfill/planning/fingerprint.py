@@ -65,7 +65,9 @@ def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
     held = (field.name for field in fields(declared) if field.name not in _OF_RUNNING)
     values = [f"{name}={getattr(declared, name)!r}" for name in held]
     reads = declared.reads if isinstance(declared, JobDeclaration) else ()
-    values += [f"{one.dataset} {one.on_missing}" for one in reads if one.on_missing != "guard"]
+    values += [
+        f"{one.dataset} {one.on_missing}" for one in reads if one.on_missing not in (None, "guard")
+    ]
     return f"{type(declared).__name__}({', '.join(values)})"
 
 

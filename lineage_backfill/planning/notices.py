@@ -16,7 +16,8 @@ from lineage_backfill.partitions.text import ranges
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.project.declarations import JobDeclaration
-from lineage_backfill.project.matching import is_glob, matches_any, names, unused_globs
+from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import matches_any, names, unused_globs
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: How run keys read an input: the mapping, and whether it is their own output.

@@ -32,8 +32,7 @@ from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.plans.plan import DatasetPartitions, Decision, Plan, PlannedJob
-from lineage_backfill.plans.request import ChangedDataset, Request
-from lineage_backfill.plans.request_json import request_to_dict
+from lineage_backfill.plans.request import ChangedDataset, Request, request_to_dict
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts, expired
 from lineage_backfill.runspec.instants import instant_text
@@ -275,7 +274,8 @@ class Planning:
                 return ("depth", f"{away} from the change", "")
             if declared is not None and declared.protected and "protected" not in allow:
                 return ("protected", "the job is protected", "Run it with --allow-protected.")
-            if declared is not None and not declared.idempotent and "not-idempotent" not in allow:
+            unrepeatable = declared is not None and declared.idempotent is False
+            if unrepeatable and "not-idempotent" not in allow:
                 return (
                     "not_idempotent",
                     "the job is not idempotent",

@@ -21,8 +21,8 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from lineage_backfill.project.matching import DeclaredNames, is_glob, named_dataset
-from lineage_backfill.project.table import Table
+from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import DeclaredNames, named_dataset
 
 Declared = TypeVar(
     "Declared", DatasetDeclaration, JobDeclaration, ReadDeclaration, WriteDeclaration
@@ -33,7 +33,7 @@ _GROUPS: Final = (
     ("calendar", "dimensions"),
     ("mapping", "before", "after", "by", "map", "function", "dimensions"),
     ("location", "table"),
-    ("mode", "says_mode"),
+    ("mode",),
 )
 _PLACE: Final = "the code"
 
@@ -57,8 +57,8 @@ def with_code(
     DeclarationError where two functions are one job.
     """
     engines = {one.name for one in declarations.engines}
-    given = reader.jobs(_tables(document, "job"), engines=engines, pools=declarations.pools)
-    data = reader.datasets(_tables(document, "dataset"), base)
+    given = reader.jobs(document.get("job"), _PLACE, engines=engines, pools=declarations.pools)
+    data = reader.datasets(document.get("dataset"), _PLACE, base)
     known = replace(declarations, datasets=(*declarations.datasets, *data))
     names = DeclaredNames(declarations)
     home = declarations.namespace
@@ -101,13 +101,6 @@ def with_code(
         else:
             datasets[key] = coded_data
     return replace(declarations, datasets=tuple(datasets.values()), jobs=tuple(jobs.values()))
-
-
-def _tables(document: Mapping[str, Any], kind: str) -> list[Table]:
-    return [
-        Table(values, f"{_PLACE} {kind}", DeclarationError, values.get("name", ""))
-        for values in document.get(kind, ())
-    ]
 
 
 def _named(edge: Edge, known: Declarations) -> Edge:

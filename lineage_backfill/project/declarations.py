@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Final, Literal, NoReturn, get_args
+from typing import Annotated, Final, Literal, NoReturn
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
-from lineage_backfill.project.run_rules import RunRules
-from lineage_backfill.typed import Misfit
+from lineage_backfill.project.forms import (
+    Entrypoint,
+    Function,
+    Keys,
+    Label,
+    Lag,
+    Parameters,
+    Positive,
+    SomeKeys,
+    StaticKeys,
+    Steps,
+    Texts,
+    Zone,
+    is_glob,
+)
+from lineage_backfill.project.run_rules import EdgesOf, RunRules, read_length
+from lineage_backfill.typed import Star, Text, member
 
-BatchPolicy = Literal["key", "range", "aligned"] | int
+BatchPolicy = Literal["key", "range", "aligned"] | Positive
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
 WriteMode = Literal["overwrite", "merge", "append", "full"]
@@ -20,48 +36,50 @@ OnEmpty = Literal["clear", "fail", "keep"]
 OnDrift = Literal["fail", "add", "relax"]
 OnMissing = Literal["guard", "fail", "read"]
 TableFormat = Literal["delta", "parquet"]
+#: The address of a host, in the brackets that a namespace may have.
+_IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]")
 
-#: The most keys that a declaration may count: centuries of days, 11 years of hours.
-MOST_KEYS: Final = 100_000
 
-
-def check_count(name: str, count: int, *, least: int = 0) -> None:
-    """Raise DeclarationError if a number of keys is below `least` or above MOST_KEYS."""
-    if type(count) is not int:  # code and facets are not typed
-        raise DeclarationError(Misfit("must be a whole number, not {value}", count).sentence(name))
-    if not least <= count <= MOST_KEYS:
-        bound = f"least {least}" if count < least else f"most {MOST_KEYS}"
-        raise DeclarationError(
-            f"`{name}` is {count}, but must be at {bound}", hint="It counts partition keys."
-        )
+#: The grain that `init` drafts where the lineage does not show it; it states none.
+UNANSWERED: Final = "?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarDeclaration:
-    """One dimension's calendar as declared; exactly one of grain, cron, every and keys is given.
+    """One dimension's calendar as stated: at most one of grain, cron, every and keys.
 
     `start` and `end` are key labels (both included), `data_lag` counts keys (-1: the running
-    period exists too), `keys` are static labels or the word "runtime". `zone` None means the
-    project's default zone. Only keys with a time have these four. Raises CronError and
-    DeclarationError.
+    period exists too), `keys` are static labels or the word "runtime". Without a zone it is the
+    project's. Only keys with a time have these four. Raises CronError and DeclarationError.
     """
 
-    grain: Grain | None = None
-    cron: str | None = None
-    every: str | None = None
-    keys: tuple[str, ...] | Literal["runtime"] | None = None
-    zone: str | None = None
-    start: str | None = None
-    end: str | None = None
-    data_lag: int = 0
+    grain: Annotated[Grain | None, Star(UNANSWERED)] = None
+    cron: Text | None = None
+    every: Text | None = None
+    keys: Literal["runtime"] | StaticKeys | None = None
+    zone: Zone | None = None
+    start: Label | None = None
+    end: Label | None = None
+    data_lag: Lag | None = None
 
     def __post_init__(self) -> None:
-        check_count("data_lag", self.data_lag, least=-1)
         if self.cron is not None:
             normalise(self.cron)
+        kinds = [kind for kind in CALENDAR_KINDS if getattr(self, kind) is not None]
+        if len(kinds) > 1:
+            raise DeclarationError(
+                f"has `{'` and `'.join(kinds)}`: one calendar is enough", hint="Keep one of them."
+            )
+        if isinstance(self.keys, tuple) and not 0 < len(set(self.keys)) == len(self.keys):
+            raise DeclarationError("`keys` must list at least one key, and each only once")
         dated = [name for name in DATED if getattr(self, name)]
         if dated and not self.has_time:
             _refuse_dated(dated, self)
+
+    @property
+    def has_kind(self) -> bool:
+        """Whether it states which keys there are."""
+        return any(getattr(self, kind) is not None for kind in CALENDAR_KINDS)
 
     @property
     def has_time(self) -> bool:
@@ -69,6 +87,8 @@ class CalendarDeclaration:
         return self.keys is None and self.grain != "none"
 
 
+#: The settings that state which keys a calendar has: one of them.
+CALENDAR_KINDS: Final = ("grain", "cron", "every", "keys")
 #: The settings of a calendar that only keys with a time have.
 DATED: Final = ("zone", "start", "end", "data_lag")
 
@@ -89,15 +109,50 @@ def _refuse_dated(settings: Iterable[str], *calendars: CalendarDeclaration) -> N
 class DimensionDeclaration:
     """One dimension of a product calendar and the physical column that holds it."""
 
-    name: str
-    calendar: CalendarDeclaration
-    column: str | None = None
+    name: Text
+    calendar: CalendarDeclaration = member(flat=True)
+    column: Text | None = None
+
+    def __post_init__(self) -> None:
+        if not self.calendar.has_kind or self.calendar.grain == "none":
+            raise DeclarationError(
+                "a dimension has one calendar", hint="Add a `grain`, `cron`, `every` or `keys`."
+            )
 
 
-def _calendars(declared: DatasetDeclaration | JobDeclaration) -> list[CalendarDeclaration]:
-    """Return the calendar of each dimension that is declared."""
-    whole = [] if declared.calendar is None else [declared.calendar]
-    return whole or [dimension.calendar for dimension in declared.dimensions]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """Which keys a dataset or the runs of a job have: a calendar, or dimensions."""
+
+    calendar: CalendarDeclaration | None = member(None, flat=True)
+    dimensions: tuple[DimensionDeclaration, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.dimensions]
+        if len(set(names)) < len(names):
+            raise DeclarationError("two of its `dimensions` have one name")
+        if self.calendar is not None and self.dimensions:
+            kinds = [kind for kind in CALENDAR_KINDS if getattr(self.calendar, kind) is not None]
+            if kinds:
+                raise DeclarationError(
+                    f"has `{kinds[0]}` and `dimensions`: one calendar is enough",
+                    hint="Keep one of them.",
+                )
+            raise DeclarationError(
+                "`zone`, `start`, `end` and `data_lag` belong to a calendar",
+                hint="Move them to the time dimension.",
+            )
+
+    @property
+    def has_kind(self) -> bool:
+        """Whether it states which keys there are."""
+        return bool(self.dimensions) or (self.calendar is not None and self.calendar.has_kind)
+
+    @property
+    def calendars(self) -> list[CalendarDeclaration]:
+        """The calendar of each dimension that is stated."""
+        whole = [] if self.calendar is None else [self.calendar]
+        return whole or [one.calendar for one in self.dimensions]
 
 
 def _have_time(calendars: Sequence[CalendarDeclaration]) -> bool:
@@ -106,43 +161,23 @@ def _have_time(calendars: Sequence[CalendarDeclaration]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetDeclaration:
-    """The declaration of datasets whose name matches `name` (exact, or a glob).
+class DatasetPartitioning(Partitioning):
+    """What a dataset's facet states of it.
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
-    as format stands for the key's label. `pattern` folds one-name-per-partition datasets. `aliases`
-    are other names in the lineage: `namespace:name`, an address, or a glob. Rows are identified by
-    the columns `row_key`; values of the columns in `mask` are never shown. One that is `expected`
-    need not be known yet.
+    as format stands for the key's label, as `column` alone does.
     """
 
-    name: str
-    namespace: str | None = None
-    calendar: CalendarDeclaration | None = None
-    dimensions: tuple[DimensionDeclaration, ...] = ()
-    pattern: str | None = None
-    retention: int | None = None
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    format: str | None = None
-    location: str | None = None
-    table: str | None = None
-    aliases: tuple[str, ...] = field(default=(), repr=False)
-    row_key: tuple[str, ...] = field(default=(), repr=False)
-    mask: tuple[str, ...] = field(default=(), repr=False)
-    expected: bool = field(default=False, repr=False)
+    column: Text | None = field(default=None, repr=False)
+    columns: Mapping[str, Text | None] = member({})
 
     def __post_init__(self) -> None:
-        if self.retention is not None:
-            check_count("retention", self.retention, least=1)
-        if self.format not in (None, *get_args(TableFormat)):
-            formats = ", ".join(get_args(TableFormat))
-            raise DeclarationError(f"`format` is {self.format!r}, but must be one of {formats}")
-        calendars = _calendars(self)
-        if self.retention is not None and not _have_time(calendars):
-            _refuse_dated(["retention"], *calendars)
-        self._check_columns()
-
-    def _check_columns(self) -> None:
+        Partitioning.__post_init__(self)
+        if self.column is not None:
+            if self.columns:
+                raise DeclarationError("has both `column` and `columns`", hint="Keep one of them.")
+            object.__setattr__(self, "columns", {self.column: None})
+            object.__setattr__(self, "column", None)
         names = list(self.columns) or [one.column for one in self.dimensions if one.column]
         if len({name.lower() for name in names}) < len(names):
             raise DeclarationError(
@@ -169,45 +204,93 @@ class DatasetDeclaration:
         own = [part.calendar for part in parts if part.name == column]
         return bool(parts) and not _have_time(own or [part.calendar for part in parts])
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetDeclaration(DatasetPartitioning):
+    """The declaration of datasets whose name matches `name` (exact, or a glob).
+
+    `pattern` folds one-name-per-partition datasets. `aliases` are other names in the lineage:
+    `namespace:name`, an address, or a glob. Rows are identified by the columns `row_key`; values of
+    the columns in `mask` are never shown. One that is `expected` need not be known yet.
+    """
+
+    name: Text | Literal[""] = ""
+    namespace: Text | None = None
+    pattern: Text | None = None
+    retention: SomeKeys | None = None
+    format: TableFormat | None = None
+    location: Text | None = None
+    table: Text | None = None
+    aliases: Texts = field(default=(), repr=False)
+    row_key: Texts = field(default=(), repr=False)
+    mask: Texts = field(default=(), repr=False)
+    expected: bool | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        DatasetPartitioning.__post_init__(self)
+        check_namespace(self.namespace, self.name)
+        if not self.name and not self.pattern:
+            raise DeclarationError("`name` is missing")
+        if self.location and self.table:
+            raise DeclarationError("has both `location` and `table`", hint="Keep one of them.")
+        if self.retention is not None and not _have_time(self.calendars):
+            _refuse_dated(["retention"], *self.calendars)
+
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.name)
 
 
+def check_namespace(namespace: str | None, name: str) -> None:
+    """Raise DeclarationError for a pattern beside one name, which matches nothing."""
+    # An address may have a query, and the brackets of IPv6.
+    literal = (namespace or "").replace("?", "") if "://" in (namespace or "") else namespace or ""
+    if is_glob(_IPV6.sub("", literal)) and not is_glob(name):
+        raise DeclarationError(
+            f"`namespace` {namespace!r} is a pattern, and the name beside it is not",
+            hint="Name one namespace, or write the name as a pattern as well.",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DimensionMapping:
+class _Travel:
+    """How keys travel along an edge, or one of its dimensions."""
+
+    before: Keys | None = None
+    after: Keys | None = None
+    by: Steps | None = None
+    map: Mapping[str, StaticKeys] = member({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionMapping(_Travel):
     """The mapping of one dimension along an edge, if it is not the default."""
 
-    mapping: MappingName
-    before: int = 0
-    after: int = 0
-    by: int = 0
-    map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mapping: Literal["overlap", "identity", "window", "offset", "all", "map", "none"]
 
     def __post_init__(self) -> None:
         _check_mapping(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadDeclaration:
-    """How a job reads one input; `mapping` None means the default.
+class ReadDeclaration(_Travel):
+    """How a job reads one input; without a mapping it is the default.
 
-    `on_missing` says when a run fails because partitions that it needs were never written: "guard",
-    if a run key finds none of its own; "fail", if any is missing; "read", never.
+    `on_missing` says when a run fails because partitions that it needs were never written: "guard"
+    (the default), if a run key finds none of its own; "fail", if any is missing; "read", never.
     """
 
-    dataset: str
-    namespace: str | None = None
+    dataset: Text
+    namespace: Text | None = None
     mapping: MappingName | None = None
-    before: int = 0
-    after: int = 0
-    by: int = 0
-    map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    function: str | None = None
-    dimensions: Mapping[str, DimensionMapping] = field(default_factory=dict)
-    on_missing: OnMissing = field(default="guard", repr=False)
+    function: Function | None = None
+    dimensions: Mapping[str, DimensionMapping] = member({})
+    on_missing: OnMissing | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        check_namespace(self.namespace, self.dataset)
+        if self.dimensions and self.mapping is not None:
+            raise DeclarationError("has both `mapping` and `dimensions`", hint="Keep one of them.")
         _check_mapping(self)
 
     def __hash__(self) -> int:
@@ -226,25 +309,16 @@ MAPPING_SETTINGS: Final = {
 
 
 def _check_mapping(read: ReadDeclaration | DimensionMapping) -> None:
-    """Refuse settings out of bounds or of another mapping, and a mapping without its settings."""
-    check_count("before", read.before)
-    check_count("after", read.after)
-    check_count("by", read.by, least=-MOST_KEYS)
+    """Refuse settings of another mapping, and a mapping without its settings."""
     for name, owner in MAPPING_SETTINGS.items():
         value = getattr(read, name, None)
         if value and read.mapping != owner:
-            refuse_setting(name)
+            raise DeclarationError(
+                f"`{name}` belongs to mapping {owner!r}", hint=f'Add mapping = "{owner}".'
+            )
         if not value and read.mapping == owner != "window":
             zero = " other than 0" if name == "by" else ""
             raise DeclarationError(f"mapping {owner!r} needs `{name}`{zero}")
-
-
-def refuse_setting(name: str) -> NoReturn:
-    """Raise DeclarationError for a setting of another mapping."""
-    owner = MAPPING_SETTINGS[name]
-    raise DeclarationError(
-        f"`{name}` belongs to mapping {owner!r}", hint=f'Add mapping = "{owner}".'
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,12 +341,24 @@ class WritePolicy:
     unsafe_overwrite: bool = False
     says_mode: bool = field(default=False, compare=False, repr=False)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRules:
+    """What a declaration states of how outputs are written; None where it states nothing."""
+
+    mode: WriteMode | None = None
+    on_empty: OnEmpty | None = None
+    on_drift: OnDrift | None = None
+    lookback: Keys | None = None
+    merge_on: Texts = ()
+    delete_when: Text | None = None
+    delete_missing: bool | None = None
+    unsafe_overwrite: bool | None = None
+
     def __post_init__(self) -> None:
-        check_count("lookback", self.lookback)
-        if self.mode != "merge":
-            for name in ("delete_when", "delete_missing"):
-                if getattr(self, name):
-                    raise DeclarationError(f'`{name}` needs mode = "merge"')
+        if self.mode not in ("merge", None) and (self.delete_when or self.delete_missing):
+            name = "delete_when" if self.delete_when else "delete_missing"
+            raise DeclarationError(f'`{name}` needs mode = "merge"')
 
 
 def parquet_refusal(policy: WritePolicy) -> tuple[str, str] | None:
@@ -288,26 +374,31 @@ def parquet_refusal(policy: WritePolicy) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteDeclaration(WritePolicy):
+class WriteDeclaration(WriteRules):
     """How a job writes one output; `shares` are jobs that it overwrites the same keys after."""
 
-    dataset: str
-    namespace: str | None = None
-    shares: tuple[str, ...] = field(default=(), repr=False)
+    dataset: Text
+    namespace: Text | None = None
+    shares: Texts = field(default=(), repr=False)
 
-    @classmethod
-    def of(cls, dataset: str, namespace: str | None, policy: WritePolicy) -> WriteDeclaration:
-        """Return the declaration of an output with a write policy."""
-        return cls(dataset=dataset, namespace=namespace, **_members(policy))
+    def __post_init__(self) -> None:
+        WriteRules.__post_init__(self)
+        check_namespace(self.namespace, self.dataset)
 
     @property
     def policy(self) -> WritePolicy:
-        """How runs write the output."""
-        return WritePolicy(**_members(self))
-
-
-def _members(policy: WritePolicy) -> dict[str, Any]:
-    return {one.name: getattr(policy, one.name) for one in fields(WritePolicy)}
+        """How runs write the output, with the defaults."""
+        return WritePolicy(
+            mode=self.mode or "overwrite",
+            on_empty=self.on_empty or "clear",
+            on_drift=self.on_drift or "fail",
+            lookback=self.lookback or 0,
+            merge_on=self.merge_on,
+            delete_when=self.delete_when,
+            delete_missing=bool(self.delete_missing),
+            unsafe_overwrite=bool(self.unsafe_overwrite),
+            says_mode=self.mode is not None,
+        )
 
 
 #: The field of a DAG run with the run key; `logical_date` takes an offset, ` + 26h`, and
@@ -324,53 +415,89 @@ class DagTasks:
     `whole_dag` such a run may run tasks that are not planned.
     """
 
-    dag: str = ""
-    tasks: tuple[str, ...] = ()
-    slice: str | None = None
-    cron: str | None = None
-    zone: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
+    dag: Text | Literal[""] = ""
+    tasks: Texts = member((), key="task")
+    slice: Text | None = None
+    cron: str | None = member(None, hidden=True)
+    zone: str | None = member(None, hidden=True)
+    conf: Parameters = member({})
     whole_dag: bool = False
+
+    def __post_init__(self) -> None:
+        plain, _, length = (self.slice or "").partition("+")
+        known = self.slice is None or (
+            plain.strip() in AIRFLOW_SLICES
+            and (not length or (plain.strip() == "logical_date" and read_length(length)))
+        )
+        if not known and re.fullmatch(r"partition_key .*%.*", self.slice or "") is None:
+            raise DeclarationError(
+                f"`slice` is {self.slice!r}, but must be one of {', '.join(AIRFLOW_SLICES)}",
+                hint='A logical date after the start of a key is written "logical_date + 26h", a'
+                ' partition key in another format "partition_key %Y-%m".',
+            )
+        if bool(self.dag) != bool(self.tasks):
+            raise DeclarationError("`dag` and `task` go together", hint="Give both, or neither.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobDeclaration:
-    """The declaration of jobs whose name matches `name` (exact, or a glob).
+class JobPartitioning(Partitioning):
+    """What a job's facet states of it: run calendar, batching of keys, and edges.
 
     `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
-    where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
-    expression that starts its runs, in `schedule_zone`, or the zone of its calendar; one without
-    keys also covers those since the firing before where it is to `collect_schedule_gaps`. `rules`
-    say how its runs are made. A `retired` job is never planned; it is one that another `replaces`.
-    `pattern` makes one job of all whose names match it. `edges_of` is "last run" or a span, such as
-    "30d". One that is `expected` need not be known yet. Raises CronError and DeclarationError.
+    where the readers' partitions begin) or N (at most N keys in one run).
     """
 
-    name: str
-    namespace: str | None = None
-    calendar: CalendarDeclaration | None = None
-    dimensions: tuple[DimensionDeclaration, ...] = ()
-    engine: str | None = None
-    entrypoint: str | None = None
     batch: BatchPolicy | None = None
-    pool: str | None = None
-    priority: int = 0
-    protected: bool = False
-    idempotent: bool = True
-    schedule: str | None = None
-    schedule_zone: str | None = None
-    collect_schedule_gaps: bool = False
-    airflow: DagTasks | None = field(default=None, repr=False)
-    retired: bool = field(default=False, repr=False)
-    replaces: tuple[str, ...] = field(default=(), repr=False)
-    pattern: str | None = field(default=None, repr=False)
-    edges_of: str | None = field(default=None, repr=False)
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
-    rules: RunRules = field(default=RunRules(), repr=False)
-    expected: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
+        Partitioning.__post_init__(self)
+        for edges in (self.reads, self.writes):
+            names = [(edge.namespace, edge.dataset) for edge in edges]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise DeclarationError(
+                    f"declares its edge to `{twice[1]}` twice", hint="Keep one of the two."
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDeclaration(JobPartitioning):
+    """The declaration of jobs whose name matches `name` (exact, or a glob).
+
+    `schedule` is the cron expression that starts its runs, in `schedule_zone`, or the zone of its
+    calendar; one without keys also covers those since the firing before where it is to
+    `collect_schedule_gaps`. `rules` say how its runs are made. A `retired` job is
+    never planned; it is one that another `replaces`. `pattern` makes one job of all whose names
+    match it. `edges_of` is "last run" or a span, such as "30d". One that is `expected` need not be
+    known yet. Raises CronError and DeclarationError.
+    """
+
+    name: Text | Literal[""] = ""
+    namespace: Text | None = None
+    engine: Text | None = None
+    entrypoint: Entrypoint | None = None
+    pool: Text | None = None
+    priority: int | None = None
+    protected: bool | None = None
+    idempotent: bool | None = None
+    schedule: Text | None = None
+    schedule_zone: Zone | None = None
+    collect_schedule_gaps: bool | None = None
+    retired: bool | None = field(default=None, repr=False)
+    replaces: Texts = field(default=(), repr=False)
+    pattern: Text | None = field(default=None, repr=False)
+    edges_of: EdgesOf | None = field(default=None, repr=False)
+    airflow: DagTasks | None = member(None, flat=True, repr=False)
+    rules: RunRules = member(RunRules(), flat=True, repr=False)
+    expected: bool | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        JobPartitioning.__post_init__(self)
+        check_namespace(self.namespace, self.name)
+        if not self.name and not self.pattern:
+            raise DeclarationError("`name` is missing")
         if self.schedule is not None:
             normalise(self.schedule)
         elif self.schedule_zone is not None or self.collect_schedule_gaps:
@@ -378,9 +505,8 @@ class JobDeclaration:
             raise DeclarationError(
                 f"has `{name}` without a `schedule`", hint="Add the cron expression that starts it."
             )
-        calendars = _calendars(self)
-        if self.collect_schedule_gaps and not _have_time(calendars):
-            _refuse_dated(["collect_schedule_gaps"], *calendars)
+        if self.collect_schedule_gaps and not _have_time(self.calendars):
+            _refuse_dated(["collect_schedule_gaps"], *self.calendars)
 
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
@@ -394,9 +520,9 @@ class Limits:
     Of more than `confirm_above` runs, the count must be typed.
     """
 
-    max_runs: int = 10_000
-    confirm_above: int = 100
-    max_parallel: int = 4
+    max_runs: Positive = member(10_000, "a plan with more runs is refused")
+    confirm_above: Positive = member(100, "above this many runs, the count must be typed")
+    max_parallel: Positive = member(4, "runs at once")
 
 
 #: The kinds of engines that start Spark themselves, and take its properties as `conf`.
@@ -410,9 +536,9 @@ class EngineDeclaration:
     `live` is a program that reports what others run there.
     """
 
-    name: str
-    kind: str
-    live: tuple[str, ...] = ()
+    name: Text
+    kind: Text
+    live: Texts = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ from fnmatch import translate
 from functools import lru_cache
 from glob import escape
 from json import dumps
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -19,14 +19,9 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
+from lineage_backfill.project.forms import is_glob
 
 D = TypeVar("D", DatasetDeclaration, JobDeclaration, ReadDeclaration, WriteDeclaration)
-_GLOB: Final = re.compile(r"[*?\[]")
-
-
-def is_glob(name: str) -> bool:
-    """Whether a declared name is a glob."""
-    return _GLOB.search(name) is not None
 
 
 def heading(ref: DatasetRef | JobRef, home: str | None) -> str:

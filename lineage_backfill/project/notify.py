@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from lineage_backfill.project.reader import length
-from lineage_backfill.project.table import Table
+from lineage_backfill.errors import ConfigError, DeclarationError
+from lineage_backfill.project.forms import Texts
+from lineage_backfill.project.run_rules import Length
+from lineage_backfill.typed import ONE_OR_MORE, Text, member, read, tables
 
 #: Driving began, the first run failed, the backfill ended, a plan needs confirmation, no run
 #: began or ended for long.
@@ -27,12 +29,23 @@ class NotifyDeclaration:
     without a run that begins or ends, a backfill is stalled.
     """
 
-    on: tuple[Event, ...]
-    command: tuple[str, ...] = ()
-    webhook: str | None = None
-    shape: Shape = "json"
-    secret: str | None = None
-    stalled_after: timedelta = timedelta(hours=1)
+    on: Annotated[tuple[Event, ...], ONE_OR_MORE] = ()
+    command: Texts = ()
+    webhook: Text | None = None
+    shape: Shape = member("json", key="format")
+    secret: Text | None = None
+    stalled_after: Length = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        if not self.on:
+            raise DeclarationError(
+                "`on` is missing", hint='Write it as on = ["failed", "finished"].'
+            )
+        if bool(self.command) == bool(self.webhook):
+            raise DeclarationError("needs a `command` or a `webhook`, and not both")
+        if self.command and (self.secret or self.shape != "json"):
+            key = "secret" if self.secret else "format"
+            raise DeclarationError(f"`{key}` applies to webhooks only", hint="Leave it out.")
 
     @property
     def id(self) -> str:
@@ -41,35 +54,17 @@ class NotifyDeclaration:
         return hashlib.sha256(target.encode()).hexdigest()[:16]
 
 
-def read_notify(tables: Iterable[Table], hosts: Collection[str]) -> tuple[NotifyDeclaration, ...]:
+def read_notify(values: Any, place: str, hosts: Collection[str]) -> tuple[NotifyDeclaration, ...]:
     """Read the `[[notify]]` tables; webhooks are allowed only for these hosts."""
-    return tuple(_read(table, hosts) for table in tables)
-
-
-def _read(table: Table, hosts: Collection[str]) -> NotifyDeclaration:
-    events = table.choices("on", get_args(Event))
-    if not events:
-        raise table.error("`on` is missing", hint='Write it as on = ["failed", "finished"].')
-    command, webhook = table.texts("command") or (), table.text("webhook")
-    if bool(command) == bool(webhook):
-        raise table.error("needs a `command` or a `webhook`, and not both")
-    if webhook is not None and not webhook.startswith(_REFERENCES):
-        wrong = wrong_address(webhook, hosts)
-        if wrong:
-            raise table.error(f"`webhook` {wrong}", hint=HOSTS_HINT)
-    for key in ("format", "secret"):
-        if command and key in table:
-            raise table.error(f"`{key}` applies to webhooks only", hint="Leave it out.")
-    found = NotifyDeclaration(
-        on=events,
-        command=command,
-        webhook=webhook,
-        shape=table.choice("format", get_args(Shape)) or "json",
-        secret=table.text("secret"),
-        stalled_after=length(table, "stalled_after") or timedelta(hours=1),
-    )
-    table.done()
-    return found
+    found = []
+    for table, at in tables(values, "notify", place):
+        hook = read(NotifyDeclaration, table, at)
+        found.append(hook)
+        if hook.webhook is not None and not hook.webhook.startswith(_REFERENCES):
+            wrong = wrong_address(hook.webhook, hosts)
+            if wrong:
+                raise ConfigError(f"{at}: `webhook` {wrong}", hint=HOSTS_HINT)
+    return tuple(found)
 
 
 HOSTS_HINT = 'Name its host in [run] notify_hosts = ["hooks.slack.com"], and use https.'

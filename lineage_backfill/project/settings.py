@@ -5,23 +5,57 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlsplit
 
 from lineage_backfill.errors import ConfigError, UsageError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project import targets
-from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    EngineDeclaration,
+    JobDeclaration,
+    Limits,
+)
+from lineage_backfill.project.forms import (
+    TEXT,
+    Count,
+    Positive,
+    SparkProperties,
+    Texts,
+    Zone,
+)
 from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
-from lineage_backfill.project.run_rules import Failure, RunRules
-from lineage_backfill.project.table import Table
+from lineage_backfill.project.run_rules import (
+    EdgesOf,
+    Failure,
+    Hours,
+    Length,
+    RunRules,
+    Wait,
+    length_text,
+)
 from lineage_backfill.redaction import MASK, redacted, remember, secrets_in_address
-from lineage_backfill.typed import near_misses
+from lineage_backfill.typed import (
+    ONE_OR_MORE,
+    Form,
+    Member,
+    Misfit,
+    Text,
+    member,
+    members,
+    near_misses,
+    parsed,
+    read_value,
+    stated,
+    text,
+)
 
 #: Returns the bytes of a file, None where there is none; raises ConfigError.
 ReadFile = Callable[[Path], bytes | None]
@@ -39,6 +73,10 @@ SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot", "lineage.sou
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
+#: Settings of earlier versions, each with what to do instead.
+REMOVED = {
+    "lineage.view": "Remove it: Marquez is read in one way, its event history and its lists.",
+}
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
 _DEEPEST = 50  # tables and arrays within each other
@@ -56,14 +94,75 @@ class Setting:
     @property
     def shown(self) -> str:
         """The value as text that may be printed: secrets and passwords in URLs are masked."""
-        if self.value is None or self.value == ():
+        if self.value in (None, (), {}):
             return ""
         if self.secret:
             return MASK
         if isinstance(self.value, bool):
             return str(self.value).lower()
+        if isinstance(self.value, timedelta):
+            return length_text(self.value)
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         return ", ".join(redacted(str(value)) for value in values)
+
+
+def _store(value: Any) -> str:
+    if "://" not in (url := text(value)):
+        raise Misfit("is not a database URL", hint=f"As in {_SQLITE}runs.db.")
+    return url
+
+
+def _web(value: Any) -> str:
+    url = text(value)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # as of a host in square brackets that are not closed
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise Misfit("is not an http address: {value}", url.rpartition("@")[2])
+    return url.rstrip("/")
+
+
+def _below(base: Path, path: Path) -> Path:
+    return base / path.expanduser()
+
+
+def _globs_below(base: Path, globs: Iterable[str]) -> tuple[str, ...]:
+    return tuple(glob if "://" in glob else str(_below(base, Path(glob))) for glob in globs)
+
+
+def _store_below(base: Path, url: str) -> str:
+    if not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
+        return url
+    return _SQLITE + str(base / url.removeprefix(_SQLITE))
+
+
+def _paths(given: str) -> list[str]:
+    """Split `a:b`, or `https://a b` where one is an address, which holds colons itself."""
+    return given.split() if "://" in given else given.split(":")
+
+
+_File = Annotated[Path, Form(lambda value: Path(text(value)), TEXT)]
+_Address = Annotated[str, Form(_web, TEXT)]
+_Store = Annotated[str, Form(_store, TEXT)]
+
+# Of each setting, `at` takes a relative path from its base, `split` takes the text of an
+# environment variable apart; one that is `secret` or `refers` may be `env:NAME` or `file:PATH`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSetting:
+    """The table [project]."""
+
+    name: Text | None = member(
+        None, "name of this project, the same in every checkout; by default that of its folder"
+    )
+    namespace: Text | None = member(None, "what a bare dataset or job name means")
+    zone: Zone = member("UTC", "time zone of calendars without a zone")
+    code: _File = member(Path(), "folder that entrypoints are imported from", at=_below)
+    jobs: Texts = member(
+        (), "modules, packages and folders of SQL files whose jobs declare themselves"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,24 +170,126 @@ class LineageSetting:
     """Where lineage is read from: at most one of events, marquez, snapshot and source is given.
 
     `events` holds absolute paths and globs, `source` is a kind of another package. `timeout` is in
-    seconds, for one request.
+    seconds, for one request. With `allow_torn` a last line of events that is cut off is left out,
+    with `no_code` what the code declares.
     """
 
-    events: tuple[str, ...] = ()
-    marquez: str | None = None
-    snapshot: Path | None = None
-    source: str | None = None
-    source_settings: Mapping[str, Any] = field(default_factory=dict)
-    api_key: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    ca_bundle: Path | None = None
-    timeout: int = 30
-    allow_torn: bool = False  # events: a last line that is cut off is left out
-    fold: bool = True  # a Spark application is one job
-    cache: bool = True  # what Marquez has told is kept
-    ignore_runs: tuple[str, ...] = ()  # whose events are left out
-    no_code: bool = False  # what the code declares is left out
-    edges_of: str | None = None  # which runs give jobs their edges; None: the last one, and a rule
+    marquez: _Address | None = member(
+        None, "address of a Marquez to read the lineage from", refers=True
+    )
+    events: Texts = member(
+        (), "files, folders, globs and URLs of OpenLineage events", at=_globs_below, split=_paths
+    )
+    snapshot: _File | None = member(None, "a saved lineage snapshot", at=_below)
+    source: Text | None = member(None, "a lineage source of another package")
+    source_settings: Mapping[str, Any] = member({}, "settings of that source", secret=True)
+    outbox: _File = member(
+        Path(".lineage-backfill/lineage"),
+        "where this project's own runs put their lineage events",
+        at=_below,
+    )
+    api_key: Text | None = member(None, "bearer token for Marquez", secret=True)
+    headers: Mapping[str, str] = member({}, "further HTTP headers for Marquez", secret=True)
+    ca_bundle: _File | None = member(None, "file of certificates to trust", at=_below)
+    timeout: Positive = member(30, "seconds that one HTTP request may take, with all retries")
+    fold: bool = member(True, "show a Spark application as one job, not its actions as jobs")
+    cache: bool = member(True, "cache Marquez's answers for the next command")
+    ignore_runs: Texts = member((), "ids of runs whose events are left out")
+    edges_of: EdgesOf | None = member(
+        None, 'runs that give a job its edges: "last run", or those of a span such as "30d"'
+    )
+    allow_torn: bool = member(False, hidden=True)
+    no_code: bool = member(False, hidden=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSetting:
+    """The table [store]."""
+
+    url: _Store = member(
+        _SQLITE + ".lineage-backfill/runs.db",
+        "database that keeps backfills, SQLite or PostgreSQL",
+        at=_store_below,
+        refers=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSetting:
+    """The table [run]."""
+
+    live_runs: LiveRunsPolicy = member(
+        "wait", "a run by others on the same keys: wait for it, refuse, or ignore it"
+    )
+    timeout: Length | None = member(None, "how long one attempt of a run may take, as 2h")
+    retries: Count = member(2, "how often a run is tried again")
+    retry_wait: Wait = member(
+        timedelta(seconds=1), "wait before the second attempt; it doubles with each"
+    )
+    retry_on: Annotated[tuple[Failure, ...], ONE_OR_MORE] = member(
+        ("transient",), "failures that are tried again: transient, timeout, failure"
+    )
+    fail_fast: bool = member(False, "start no more runs once one has failed")
+    max_failures: Positive | None = member(None, "start no more runs once this many have failed")
+    only_between: Hours | None = member(None, "hours in which runs may start, as 20:00-06:00")
+    expires: Length | None = member(
+        None, "start no run of a backfill later than this after its start"
+    )
+    notify_hosts: Texts = member((), "the hosts that webhooks of [[notify]] may go to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFile:
+    """All tables of a project file; its targets hold the same ones."""
+
+    project: ProjectSetting | None = None
+    lineage: LineageSetting | None = None
+    store: StoreSetting | None = None
+    run: RunSetting | None = None
+    limits: Limits | None = None
+    spark: SparkProperties = member({})
+    engines: Mapping[str, Mapping[str, Any]] = member({})
+    pools: Mapping[str, Positive] = member({})
+    dataset: tuple[DatasetDeclaration, ...] = ()
+    job: tuple[JobDeclaration, ...] = ()
+    notify: tuple[NotifyDeclaration, ...] = ()
+    target: Mapping[str, Mapping[str, Any]] = member({})
+
+
+_TABLES: dict[str, Any] = {
+    "project": ProjectSetting,
+    "lineage": LineageSetting,
+    "store": StoreSetting,
+    "run": RunSetting,
+    "limits": Limits,
+}
+#: The tables of a user's own file, which holds no project.
+_OF_USERS = (*_TABLES, "spark", "engines", "pools")
+_SPECS: dict[str, Member] = {
+    f"{table}.{one.key}": one for table, kind in _TABLES.items() for one in members(kind)
+}
+
+
+class _Document(NamedTuple):
+    """A file of settings and declarations, as TOML has it."""
+
+    values: Mapping[str, Any]
+    place: str
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """Return one of its tables; an absent one is empty."""
+        found: Mapping[str, Any] = read_value(
+            Mapping[str, Any], self.values.get(name, {}), name, self.place
+        )
+        return found
+
+    def refuse_others(self, known: Iterable[str]) -> None:
+        """Raise ConfigError for a table that is not known."""
+        for name in self.values:
+            if name not in known:
+                raise ConfigError(
+                    f"{self.place}: unknown key `{name}`", hint=near_misses(name, known)
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,230 +332,6 @@ class Project:
             )
 
 
-def _below(base: Path, path: str) -> Path:
-    return base / Path(path).expanduser()
-
-
-def _globs_below(base: Path, globs: Iterable[str]) -> tuple[str, ...]:
-    return tuple(glob if "://" in glob else str(_below(base, glob)) for glob in globs)
-
-
-def _store_below(base: Path, url: str) -> str:
-    if not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
-        return url
-    return _SQLITE + str(base / url.removeprefix(_SQLITE))
-
-
-def _store(table: Table, key: str) -> str | None:
-    url = table.text(key)
-    if url is not None and "://" not in url:
-        raise table.error(f"`{key}` is not a database URL", hint=f"As in {_SQLITE}runs.db.")
-    return url
-
-
-def _web(table: Table, key: str) -> str | None:
-    url = table.text(key)
-    if url is not None and not _is_web(url):
-        raise table.error(f"`{key}` is not an http address: {url.rpartition('@')[2]!r}")
-    return url and url.rstrip("/")
-
-
-def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # as of a host in square brackets that are not closed
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc)
-
-
-def _headers(table: Table, key: str) -> Mapping[str, str] | None:
-    headers = table.mapping(key)
-    if not all(isinstance(value, str) for value in headers.values()):
-        raise table.error(f"`{key}` must be a table of strings")
-    return dict(headers) or None
-
-
-def _any_settings(table: Table, key: str) -> Mapping[str, Any] | None:
-    return dict(table.mapping(key)) or None
-
-
-def _flag(table: Table, key: str) -> bool | None:
-    return table.flag(key, False) if key in table else None
-
-
-_count: Final = partial(Table.integer, default=None, minimum=1)
-
-
-def _truth(text: str) -> bool | str:
-    return {"true": True, "false": False}.get(text.casefold(), text)
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
-def _paths(text: str) -> list[str]:
-    """Split `a:b`, or `https://a b` where one is an address, which holds colons itself."""
-    return text.split() if "://" in text else text.split(":")
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Split `Name: value, Other: value`; a value holds no comma."""
-    pairs = (pair.partition(":") for pair in text.split(","))
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec:
-    """How one setting is read; `default` is TOML, read with the project's root as base."""
-
-    help: str
-    read: Callable[[Table, str], Any] = Table.text
-    at: Callable[[Path, Any], Any] | None = None  # takes a relative path from its base
-    default: Any = None
-    secret: bool = False
-    refers: bool = False  # may be `env:NAME` or `file:PATH`, as secrets may
-    parse: Callable[[str], Any] = str  # of an environment variable's text
-
-
-#: Settings of earlier versions, each with what to do instead.
-REMOVED = {
-    "lineage.view": "Remove it: Marquez is read in one way, its event history and its lists.",
-}
-_SPECS: dict[str, _Spec] = {
-    "project.name": _Spec(
-        help="name of this project, the same in every checkout; by default that of its folder",
-    ),
-    "project.namespace": _Spec(help="what a bare dataset or job name means"),
-    "project.zone": _Spec(
-        help="time zone of calendars without a zone", read=declare.check_zone, default="UTC"
-    ),
-    "project.code": _Spec(help="folder that entrypoints are imported from", at=_below, default="."),
-    "project.jobs": _Spec(
-        help="modules, packages and folders of SQL files whose jobs declare themselves",
-        read=Table.texts,
-        parse=_words,
-    ),
-    "lineage.marquez": _Spec(
-        help="address of a Marquez to read the lineage from", read=_web, refers=True
-    ),
-    "lineage.events": _Spec(
-        help="files, folders, globs and URLs of OpenLineage events",
-        read=Table.texts,
-        at=_globs_below,
-        parse=_paths,
-    ),
-    "lineage.snapshot": _Spec(help="a saved lineage snapshot", at=_below),
-    "lineage.source": _Spec(help="a lineage source of another package"),
-    "lineage.source_settings": _Spec(
-        help="settings of that source", read=_any_settings, secret=True, parse=_pairs
-    ),
-    "lineage.outbox": _Spec(
-        help="where this project's own runs put their lineage events",
-        at=_below,
-        default=".lineage-backfill/lineage",
-    ),
-    "lineage.api_key": _Spec(help="bearer token for Marquez", secret=True),
-    "lineage.headers": _Spec(
-        help="further HTTP headers for Marquez", read=_headers, secret=True, parse=_pairs
-    ),
-    "lineage.ca_bundle": _Spec(help="file of certificates to trust", at=_below),
-    "lineage.timeout": _Spec(
-        help="seconds that one HTTP request may take, with all retries",
-        read=_count,
-        default=30,
-        parse=_number,
-    ),
-    "lineage.fold": _Spec(
-        help="show a Spark application as one job, not its actions as jobs",
-        read=_flag,
-        default=True,
-        parse=_truth,
-    ),
-    "lineage.cache": _Spec(
-        help="cache Marquez's answers for the next command",
-        read=_flag,
-        default=True,
-        parse=_truth,
-    ),
-    "lineage.ignore_runs": _Spec(
-        help="ids of runs whose events are left out", read=Table.texts, parse=_words
-    ),
-    "lineage.edges_of": _Spec(
-        help='runs that give a job its edges: "last run", or those of a span such as "30d"',
-        read=declare.edges_of,
-    ),
-    "store.url": _Spec(
-        help="database that keeps backfills, SQLite or PostgreSQL",
-        read=_store,
-        at=_store_below,
-        refers=True,
-        default=_SQLITE + ".lineage-backfill/runs.db",
-    ),
-    "run.live_runs": _Spec(
-        help="a run by others on the same keys: wait for it, refuse, or ignore it",
-        read=partial(Table.choice, options=get_args(LiveRunsPolicy)),
-        default="wait",
-    ),
-    "run.timeout": _Spec(help="how long one attempt of a run may take, as 2h", read=declare.length),
-    "run.retries": _Spec(
-        help="how often a run is tried again",
-        read=partial(Table.integer, default=None, minimum=0),
-        default=2,
-        parse=_number,
-    ),
-    "run.retry_wait": _Spec(
-        help="wait before the second attempt; it doubles with each",
-        read=declare.length,
-        default="1s",
-    ),
-    "run.retry_on": _Spec(
-        help="failures that are tried again: transient, timeout, failure",
-        read=partial(Table.choices, options=get_args(Failure)),
-        default="transient",
-        parse=_words,
-    ),
-    "run.fail_fast": _Spec(
-        help="start no more runs once one has failed", read=_flag, default=False, parse=_truth
-    ),
-    "run.max_failures": _Spec(
-        help="start no more runs once this many have failed", read=_count, parse=_number
-    ),
-    "run.only_between": _Spec(
-        help="hours in which runs may start, as 20:00-06:00", read=declare.window
-    ),
-    "run.expires": _Spec(
-        help="start no run of a backfill later than this after its start", read=declare.length
-    ),
-    "run.notify_hosts": _Spec(
-        help="the hosts that webhooks of [[notify]] may go to", read=Table.texts, parse=_words
-    ),
-    "limits.max_runs": _Spec(
-        help="a plan with more runs is refused",
-        read=_count,
-        default=Limits().max_runs,
-        parse=_number,
-    ),
-    "limits.confirm_above": _Spec(
-        help="above this many runs, the count must be typed",
-        read=_count,
-        default=Limits().confirm_above,
-        parse=_number,
-    ),
-    "limits.max_parallel": _Spec(
-        help="runs at once", read=_count, default=Limits().max_parallel, parse=_number
-    ),
-}
-#: The settings' tables, each with its keys.
-_TABLES: dict[str, list[str]] = {}
-for _name in _SPECS:
-    _TABLES.setdefault(_name.partition(".")[0], []).append(_name.partition(".")[2])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSetting:
     """One setting that there is: its name, its environment variable, its default and its use."""
@@ -372,7 +349,7 @@ def known_settings() -> tuple[KnownSetting, ...]:
             name=name,
             variable=_variable(name),
             default=Setting(name=name, value=spec.default, origin="default").shown,
-            help=spec.help,
+            help=str(spec.notes["help"]),
         )
         for name, spec in _SPECS.items()
     )
@@ -418,18 +395,19 @@ def read_project(
     target = str(given.pop("target", environ.get(targets.VARIABLE, "")))
     own, others = _own(file, read, target)
     data = read(user_file)
-    user = Table({}, str(user_file)) if data is None else _open(user_file, data)
+    user = _Document({}, str(user_file)) if data is None else _open(user_file, data)
+    user.refuse_others(_OF_USERS)
     reveal = partial(revealed, environ=environ, read=read)
     settings = _layered(
-        _settings(Table(_nested(_defaults(target)), "default"), root, reveal),
+        _defaults(target, root),
         _of_senders(environ),
         _settings(user, user_file.parent, reveal),
         _settings(own, root, reveal),
         _environment(environ, start, reveal),
-        _settings(Table(_nested(given), "command line"), start, reveal),
+        _settings(_Document(_nested(given), "command line"), start, reveal),
     )
     value = {name: setting.value for name, setting in settings.items()}
-    spark = declare.spark_properties(user, "spark") | declare.spark_properties(own, "spark")
+    spark = _spark(user) | _spark(own)
     local = EngineDeclaration(name="local", kind="local")
     below = Declarations(engines=(local, *_engines(user).values()), pools=_pools(user))
     known: declare.Known = {}
@@ -437,42 +415,25 @@ def read_project(
         _declared(own, root, below, known),
         namespace=value["project.namespace"],
         zone=value["project.zone"],
-        limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
+        limits=Limits(**_of_table("limits", value)),
         rules=RunRules(**{one.name: value[f"run.{one.name}"] for one in fields(RunRules)}),
     )
-    notify_hosts = value["run.notify_hosts"] or ()
-    notify = read_notify(own.tables("notify"), notify_hosts)
-    user.done()
-    own.done()
+    notify_hosts = value["run.notify_hosts"]
+    notify = read_notify(own.values.get("notify"), own.place, notify_hosts)
     for other in others:
         _check(other, root, notify_hosts)
         _declared(other, root, below, known)
-        other.done()
     return Project(
         root=root,
         name=value["project.name"] or root.name,
         target=target,
         file=file,
         declarations=declarations,
-        lineage=LineageSetting(
-            events=value["lineage.events"] or (),
-            marquez=value["lineage.marquez"],
-            snapshot=value["lineage.snapshot"],
-            source=value["lineage.source"],
-            source_settings=value["lineage.source_settings"] or {},
-            api_key=value["lineage.api_key"],
-            headers=value["lineage.headers"] or {},
-            ca_bundle=value["lineage.ca_bundle"],
-            timeout=value["lineage.timeout"],
-            fold=value["lineage.fold"],
-            cache=value["lineage.cache"],
-            ignore_runs=value["lineage.ignore_runs"] or (),
-            edges_of=value["lineage.edges_of"],
-        ),
+        lineage=LineageSetting(**_of_table("lineage", value)),
         store_url=value["store.url"],
         spark=spark,
         code=value["project.code"],
-        jobs=value["project.jobs"] or (),
+        jobs=value["project.jobs"],
         outbox=value["lineage.outbox"],
         live_runs=value["run.live_runs"],
         notify=notify,
@@ -514,77 +475,77 @@ def _values(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _open(file: Path, data: bytes | None) -> Table:
+def _open(file: Path, data: bytes | None) -> _Document:
     if data is None:
         raise unreadable(file, "No such file or directory")
-    return Table(_document(file, data) or {}, str(file))
+    return _Document(_document(file, data) or {}, str(file))
 
 
-def _own(file: Path | None, read: ReadFile, target: str) -> tuple[Table, list[Table]]:
+def _own(file: Path | None, read: ReadFile, target: str) -> tuple[_Document, list[_Document]]:
     """Return the project file as it holds for a target, and for each other one."""
-    document: Mapping[str, Any] = {}
+    document, place = _Document({}, "no project file")
     if file is not None:
-        data = read(file)
-        if data is None:
-            raise unreadable(file, "No such file or directory")
-        document = _document(file, data) or {}
-    place = str(file) if file else "no project file"
-    found = Table(targets.chosen(document, target, place), place)
+        document, place = _open(file, read(file))
+    found = _Document(targets.chosen(document, target, place), place)
     others = [
-        Table(targets.chosen(document, name, place), f"{place} [target.{name}]")
+        _Document(targets.chosen(document, name, place), f"{place} [target.{name}]")
         for name in sorted(document.get("target", {}))
         if name != target
     ]
+    for one in (found, *others):
+        one.refuse_others([member.key for member in members(ProjectFile)])
     return found, others
 
 
-def _check(other: Table, root: Path, hosts: Sequence[str]) -> None:
+def _check(other: _Document, root: Path, hosts: Sequence[str]) -> None:
     """Refuse the mistakes in a target's settings and hooks; its secrets stay unread."""
     settings = _settings(other, root, lambda *_, **__: None)
     own_hosts = settings.get("run.notify_hosts")
-    declare.spark_properties(other, "spark")
-    read_notify(other.tables("notify"), own_hosts.value if own_hosts else hosts)
+    _spark(other)
+    read_notify(other.values.get("notify"), other.place, own_hosts.value if own_hosts else hosts)
 
 
-def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]:
+def _settings(document: _Document, base: Path, reveal: Reveal) -> dict[str, Setting]:
     """Read one layer's settings; relative paths are relative to `base`."""
     found = {}
-    for table_name, keys in _TABLES.items():
-        place = f"{document.place} [{table_name}]"
+    for table, kind in _TABLES.items():
+        place = f"{document.place} [{table}]"
         values = {
             key: reveal(value, place=f"{place} `{key}`", base=base)
-            if _refers(table_name, key)
+            if _refers(table, key)
             else value
-            for key, value in document.mapping(table_name).items()
+            for key, value in document.table(table).items()
         }
-        for key in values:
-            if advice := REMOVED.get(f"{table_name}.{key}"):
-                raise document.error(f"[{table_name}] has `{key}`, which was removed", hint=advice)
-        table = Table(values, place)
         _remember(values)
-        for key in keys:
-            name = f"{table_name}.{key}"
-            spec = _SPECS[name]
-            value = spec.read(table, key)
-            if value is not None:
-                found[name] = Setting(
-                    name=name,
-                    value=spec.at(base, value) if spec.at else value,
-                    origin=document.place,
-                    secret=spec.secret,
-                )
-        table.done()
+        for key in values:
+            if advice := REMOVED.get(f"{table}.{key}"):
+                raise ConfigError(f"{place} has `{key}`, which was removed", hint=advice)
+        for key, value in stated(kind, values, place).items():
+            found[f"{table}.{key}"] = _setting(f"{table}.{key}", value, document.place, base)
     if "run.max_failures" in found and "run.fail_fast" in found and found["run.fail_fast"].value:
-        raise document.error(
-            "[run] has `fail_fast` and `max_failures`", hint="Keep one of them; the first means 1."
+        raise ConfigError(
+            f"{document.place}: [run] has `fail_fast` and `max_failures`",
+            hint="Keep one of them; the first means 1.",
         )
     sources = [name for name in SOURCES if name in found]
     if len(sources) > 1:
-        raise document.error(
-            f"[lineage] has `{'` and `'.join(name.partition('.')[2] for name in sources)}`",
-            hint="Keep one of them.",
-        )
+        names = "` and `".join(name.partition(".")[2] for name in sources)
+        raise ConfigError(f"{document.place}: [lineage] has `{names}`", hint="Keep one of them.")
     return found
+
+
+def _setting(name: str, value: Any, origin: str, base: Path) -> Setting:
+    notes = _SPECS[name].notes
+    at = notes.get("at")
+    found = value if at is None or value is None else at(base, value)
+    return Setting(name=name, value=found, origin=origin, secret=bool(notes.get("secret")))
+
+
+def _of_table(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table's settings, by the names of its type."""
+    return {
+        spec.name: values[name] for name, spec in _SPECS.items() if name.startswith(f"{table}.")
+    }
 
 
 def _remember(values: Mapping[str, Any]) -> None:
@@ -597,26 +558,29 @@ def _remember(values: Mapping[str, Any]) -> None:
 
 def _refers(table: str, key: str) -> bool:
     spec = _SPECS.get(f"{table}.{key}")
-    return spec is not None and (spec.secret or spec.refers)
+    return spec is not None and bool(spec.notes.get("secret") or spec.notes.get("refers"))
 
 
 def _layered(*layers: dict[str, Setting]) -> dict[str, Setting]:
     """Put the layers together, the last on top; one source of lineage hides those below it."""
-    settings = {name: Setting(name=name, value=None, origin="default") for name in _SPECS}
+    settings: dict[str, Setting] = {}
+    defaults = layers[0]
     for layer in layers:
         if any(name in layer for name in SOURCES):
-            settings |= {name: replace(settings[name], value=None) for name in SOURCES}
+            settings |= {name: replace(defaults[name], origin="default") for name in SOURCES}
         settings |= layer
     return settings
 
 
-def _defaults(target: str) -> dict[str, object]:
-    values = {name: spec.default for name, spec in _SPECS.items()}
-    if target:  # what is kept of one target says nothing of the tables of another
-        folder = targets.folder(target)
-        for name in ("store.url", "lineage.outbox"):
-            values[name] = values[name].replace(targets.folder(""), folder)
-    return values
+def _defaults(target: str, root: Path) -> dict[str, Setting]:
+    found = {}
+    for name, spec in _SPECS.items():
+        value = spec.default
+        if target and name in ("store.url", "lineage.outbox"):
+            # What is kept of one target says nothing of the tables of another.
+            value = type(value)(str(value).replace(targets.folder(""), targets.folder(target)))
+        found[name] = _setting(name, value, "default", root)
+    return found
 
 
 def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict[str, Setting]:
@@ -631,12 +595,27 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
             )
     _remember({name.partition(".")[2]: environ.get(one, "") for one, name in variables.items()})
     values = {
-        name: _SPECS[name].parse(environ[variable])
+        name: _from_text(_SPECS[name], environ[variable])
         for variable, name in variables.items()
         if environ.get(variable)
     }
-    settings = _settings(Table(_nested(values), "environment"), base, reveal)
+    settings = _settings(_Document(_nested(values), "environment"), base, reveal)
     return {name: replace(one, origin=_variable(name)) for name, one in settings.items()}
+
+
+def _from_text(setting: Member, given: str) -> Any:
+    """Return the value that the text of an environment variable stands for."""
+    kind, split = setting.annotation, setting.notes.get("split")
+    while get_origin(kind) is Annotated or type(None) in get_args(kind):
+        kind = get_args(kind)[0]
+    if split is not None:
+        return split(given)
+    if get_origin(kind) is Mapping:  # `Name: value, Other: value`; a value holds no comma
+        pairs = (pair.partition(":") for pair in given.split(","))
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    if get_origin(kind) is tuple:
+        return [word.strip() for word in given.split(",")]
+    return parsed(kind, given)
 
 
 def _of_senders(environ: Mapping[str, str]) -> dict[str, Setting]:
@@ -675,27 +654,39 @@ def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 
 def _declared(
-    document: Table, root: Path, below: Declarations, known: declare.Known
+    document: _Document, root: Path, below: Declarations, known: declare.Known
 ) -> Declarations:
     """Return the declarations of one file, over the engines and pools of the file below."""
+    values, place = document
     engines = {one.name: one for one in below.engines} | _engines(document)
     pools = {**below.pools, **_pools(document)}
     return Declarations(
-        datasets=declare.datasets(document.tables("dataset"), root, known),
-        jobs=declare.jobs(document.tables("job"), engines=engines, pools=pools, known=known),
+        datasets=declare.datasets(values.get("dataset"), place, root, known),
+        jobs=declare.jobs(values.get("job"), place, engines=engines, pools=pools, known=known),
         pools=pools,
         engines=tuple(engines[name] for name in sorted(engines)),
     )
 
 
-def _engines(document: Table) -> dict[str, EngineDeclaration]:
-    engines = document.table("engines")
-    tables = {
-        name: Table(engines.mapping(name), f"{engines.place} {name}") for name in engines.names()
+def _engines(document: _Document) -> dict[str, EngineDeclaration]:
+    tables = read_value(
+        Mapping[str, Mapping[str, Any]], document.table("engines"), "engines", document.place
+    )
+    return {
+        name: declare.engine(name, values, f"{document.place} [engines.{name}]")
+        for name, values in tables.items()
     }
-    return {name: declare.engine(name, table) for name, table in tables.items()}
 
 
-def _pools(document: Table) -> dict[str, int]:
-    pools = document.table("pools")
-    return {name: pools.integer(name, 1, minimum=1) for name in pools.names()}
+def _pools(document: _Document) -> dict[str, int]:
+    found: dict[str, int] = read_value(
+        Mapping[str, Positive], document.table("pools"), "pools", document.place
+    )
+    return found
+
+
+def _spark(document: _Document) -> dict[str, str]:
+    found: dict[str, str] = read_value(
+        SparkProperties, document.table("spark"), "spark", document.place
+    )
+    return found

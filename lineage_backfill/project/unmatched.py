@@ -14,7 +14,7 @@ from lineage_backfill.project.declarations import (
     Declarations,
     JobDeclaration,
 )
-from lineage_backfill.project.matching import is_glob
+from lineage_backfill.project.forms import is_glob
 
 Ref: TypeAlias = DatasetRef | JobRef
 Kind: TypeAlias = Literal["dataset", "job", "edge"]

@@ -17,7 +17,7 @@ from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.plans.plan import Plan, PlannedRun
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import request_from_dict
 from lineage_backfill.ports import BackfillRecord, RunStore
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.runs.cutoff import Cutoff

@@ -22,7 +22,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import request_from_dict
 from lineage_backfill.ports import Trace
 from lineage_backfill.project.resolve.resolver import Input, JobFacts
 from lineage_backfill.runs.observations import RecordedRuns

@@ -17,8 +17,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan, PlannedJob, PlannedRun
-from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request, request_from_dict
 from lineage_backfill.runs.cutoff import without
 
 

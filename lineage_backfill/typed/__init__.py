@@ -15,7 +15,7 @@ from lineage_backfill.typed.forms import (
     near_misses,
     text,
 )
-from lineage_backfill.typed.read import read, reader, stated, tables
+from lineage_backfill.typed.read import Member, members, read, read_value, reader, stated, tables
 from lineage_backfill.typed.schema import json_schema
 from lineage_backfill.typed.settings import SettingError, check_members, checked, parsed
 from lineage_backfill.typed.write import instant_text, plain
@@ -27,6 +27,7 @@ __all__ = [
     "Bounds",
     "Fault",
     "Form",
+    "Member",
     "Misfit",
     "Rules",
     "SettingError",
@@ -37,10 +38,12 @@ __all__ = [
     "instant_text",
     "json_schema",
     "member",
+    "members",
     "near_misses",
     "parsed",
     "plain",
     "read",
+    "read_value",
     "reader",
     "stated",
     "tables",

@@ -62,7 +62,7 @@ def member(
     """Return the field of a dataclass, with what its annotation does not say.
 
     `key` is its name in the document, where it has another. The members of one that is `flat` stand
-    beside the others. One that is `shown` is written even if it has its default value. `help` is
+    beside the others, one that is `hidden` is not in documents. One that is `shown` is written even if it has its default value. `help` is
     for readers, also of the JSON Schema; `more` is for those who know it.
     """
     extra = {"key": key, "flat": flat, "shown": shown, "help": help, **more}
@@ -134,19 +134,17 @@ class Style:
         >>> TOML.place(["job", (1, '"daily"'), "map"]), JSON.place(["jobs", (0, ""), "job"])
         ('[[job]] "daily" map', 'jobs[0].job')
         """
-        found: list[str] = []
+        found, plain = "", ""
         for step in path:
             if isinstance(step, str):
-                found.append(step)
+                plain += f".{step}" if plain else step
             elif self.is_toml:
-                found[-1] = f"[[{found[-1]}]] {step[1]}"
+                found, plain = f"{found} [[{plain}]] {step[1]}", ""
             else:
-                found[-1] += f"[{step[0]}]"
-        if not self.is_toml:
-            return ".".join(found)
-        plain = next((n for n, one in enumerate(found) if one.startswith("[")), len(found))
-        head = [f"[{'.'.join(found[:plain])}]"] if plain else []
-        return " ".join([*head, *found[plain:]])
+                plain += f"[{step[0]}]"
+        if plain and self.is_toml and not found:
+            plain = f"[{plain}]"
+        return f"{found} {plain}".strip()
 
 
 TOML: Final = Style("a table", "tables", is_toml=True)

@@ -81,6 +81,15 @@ def stated(
     return found
 
 
+def read_value(kind: Any, value: object, name: str, place: str) -> Any:
+    """Return the value of one member of a table, read as `read` does."""
+    rules = Rules()
+    try:
+        return reader(kind)(value, rules)
+    except Misfit as error:
+        raise rules.error(place, Fault(error.sentence(name), error.hint)) from None
+
+
 def tables(value: object, name: str, place: str) -> list[tuple[Mapping[str, Any], str]]:
     """Return the tables of a list in a project file, each with its place."""
     if value is None:
@@ -121,7 +130,7 @@ def _make(annotation: Any) -> Reader:
     if kind is Annotated:
         return _annotated(inner[0], inner[1:])
     if kind in (Union, UnionType):
-        return _union([one for one in inner if one is not NoneType])
+        return _union([one for one in inner if one is not NoneType], NoneType in inner)
     if kind is Literal:
         return _word(inner)
     if kind in _WORDS:
@@ -176,7 +185,9 @@ def is_whole(value: Any) -> bool:
 def _scalar(kind: Any) -> Reader:
     kinds = (int, float) if kind is float else (kind,)
 
-    def read(value: Any, _: Rules) -> Any:
+    def read(value: Any, rules: Rules) -> Any:
+        if kind is int and type(value) is float and value.is_integer() and not rules.style.is_toml:
+            value = int(value)  # JSON has one type for 1 and 1.0
         if type(value) not in kinds and not (kind is str and isinstance(value, str)):
             raise Misfit(f"must be {_WORDS[kind][0]}, not {{value}}", value)
         if type(value) is int and not is_whole(value):
@@ -222,7 +233,7 @@ def _annotated(inner: Any, notes: tuple[Any, ...]) -> Reader:
         elif isinstance(note, Star):
             read = _starred(read, note.text)
         elif isinstance(note, OneOrMore):
-            read = _one_or_more(read, inner)
+            read = _one_or_more(read)
     return read
 
 
@@ -231,17 +242,19 @@ def _formed(form: Form) -> Reader:
 
 
 def _bounded(bounds: Bounds) -> Reader:
-    def read(value: Any, rules: Rules) -> Any:
-        if type(value) is int:
-            if bounds.least is not None and value < bounds.least:
-                fault = f"is {{value}}, but must be at least {bounds.least}"
-                raise Misfit(fault, value, hint=bounds.hint)
-            if bounds.most is not None and value > bounds.most:
-                fault = f"is {{value}}, but must be at most {bounds.most}"
-                raise Misfit(fault, value, hint=bounds.hint)
-        return whole(value, rules)
-
     whole = _scalar(int)
+
+    def read(value: Any, rules: Rules) -> Any:
+        number = value if type(value) is int else whole(value, rules)
+        fault = ""
+        if bounds.least is not None and number < bounds.least:
+            fault = f"least {bounds.least}"
+        elif bounds.most is not None and number > bounds.most:
+            fault = f"most {bounds.most}"
+        if fault:
+            raise Misfit(f"is {{value}}, but must be at {fault}", number, hint=bounds.hint)
+        return whole(number, rules)
+
     return read
 
 
@@ -249,26 +262,22 @@ def _starred(inner: Reader, text: str) -> Reader:
     return lambda value, rules: None if value == text else inner(value, rules)
 
 
-def _one_or_more(inner: Reader, annotation: Any) -> Reader:
+def _one_or_more(inner: Reader) -> Reader:
     def read(value: Any, rules: Rules) -> Any:
-        if isinstance(value, list | tuple):
-            return inner(value, rules)
-        try:
-            return inner([value], rules)
-        except Misfit:
-            raise Misfit(
-                f"must be {words(annotation, rules.style)}, not {{value}}", value
-            ) from None
+        return inner([value] if isinstance(value, str) else value, rules)
 
     return read
 
 
-def _union(options: Sequence[Any]) -> Reader:
+def _union(options: Sequence[Any], has_null: bool) -> Reader:
     if len(options) == 1:
-        return reader(options[0])
+        inner = reader(options[0])
+        return lambda value, rules: None if value is None else inner(value, rules)
     readers = [reader(one) for one in options]
 
     def read(value: Any, rules: Rules) -> Any:
+        if value is None and has_null:
+            return None
         closest: Misfit | Fault | None = None
         hint = ""
         for each in readers:
@@ -353,13 +362,15 @@ class Member:
 
 @cache
 def members(kind: Any) -> tuple[Member, ...]:
-    """Return the members of a dataclass or a named tuple."""
+    """Return the members of a dataclass or a named tuple that documents may have."""
     known = hints(kind)
     if not is_dataclass(kind):  # a named tuple: what has a default is not written
         names = [name for name in kind._fields if name not in kind._field_defaults]
         return tuple(Member(name, name, known[name], True, None, {}) for name in names)
     found = []
     for one in fields(kind):
+        if one.metadata.get("hidden"):
+            continue
         default = one.default
         if one.default_factory is not MISSING:
             default = one.default_factory()
@@ -406,7 +417,7 @@ class _Members:
                     raise error.inside(member.key) from error.__cause__
         for member, kind, inner in self.flat:
             part = inner.given(value, rules)
-            if part or member.required:
+            if member.required or any(one is not None for one in part.values()):
                 found[member.name] = inner.make(kind, part, rules)
         return found
 

@@ -42,8 +42,8 @@ from lineage_backfill.plans.request import (
     LogRange,
     Only,
     Request,
+    request_from_dict,
 )
-from lineage_backfill.plans.request_json import request_from_dict
 from lineage_backfill.ports import RunStore, TableHistory, TableLogs
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds

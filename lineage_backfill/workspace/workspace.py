@@ -22,7 +22,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan, PlannedRun
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import request_from_dict
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import (
@@ -135,8 +135,8 @@ class Workspace:
         return replace(
             limits,
             pool=declared.pool,
-            priority=declared.priority,
-            idempotent=declared.idempotent,
+            priority=declared.priority or 0,
+            idempotent=declared.idempotent is not False,
         )
 
     @contextmanager

@@ -22,7 +22,6 @@ from lineage_backfill.plans.request import ChangedDataset, Request
 from lineage_backfill.project import FILE_NAME
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations
-from lineage_backfill.project.table import Table
 from lineage_backfill.show.views import drawing
 from lineage_backfill.web.svg import svg
 from lineage_backfill.workspace.environment import open_project
@@ -208,9 +207,9 @@ def _known(calendar: Calendar | None) -> Calendar:
 
 
 def _declared(text: str) -> Declarations:
-    table = Table(tomllib.loads(text), "picture")
+    table = tomllib.loads(text)
     return Declarations(
         namespace=_SPACE,
-        datasets=declare.datasets(table.tables("dataset"), Path("/")),
-        jobs=declare.jobs(table.tables("job"), engines=(), pools=()),
+        datasets=declare.datasets(table.get("dataset"), "picture", Path("/")),
+        jobs=declare.jobs(table.get("job"), "picture", engines=(), pools=()),
     )

@@ -11,17 +11,14 @@ from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project import reader
 from lineage_backfill.project.declarations import (
-    CalendarDeclaration,
     DatasetDeclaration,
-    DimensionDeclaration,
     Grain,
-    OnDrift,
-    OnEmpty,
+    Partitioning,
     ReadDeclaration,
     WriteDeclaration,
-    WriteMode,
+    WriteRules,
 )
-from lineage_backfill.project.table import Table
+from lineage_backfill.typed import read
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,11 @@ class Calendar:
     zone: str | None = None
     start: str | None = None
     end: str | None = None
-    data_lag: int = 0
+    data_lag: int | None = None
 
     def table_values(self) -> dict[str, Any]:
         """Return the given settings, as in a project file."""
         given = {one.name: getattr(self, one.name) for one in fields(Calendar)}
-        given["data_lag"] = self.data_lag or None
         if self.keys is not None and not isinstance(self.keys, str):
             given["keys"] = list(self.keys)
         if any(given[kind] for kind in ("grain", "cron", "every")) and self.grain != "none":
@@ -92,55 +88,39 @@ class Dataset(Calendar):
 
     def stated(self) -> dict[str, Any]:
         """Return the given settings without the name, as in a project file."""
+        names = ("format", "location", "table", "retention", "column")
         given: dict[str, Any] = {
-            "format": self.format,
-            "location": self.location,
-            "table": self.table,
-            "retention": self.retention,
-            "column": self.column,
+            **self.table_values(),
+            **{name: getattr(self, name) for name in names},
+            "columns": dict(self.columns) or None,
+            "dimensions": dimension_tables(self.dimensions) or None,
         }
-        return (
-            self.table_values()
-            | {name: value for name, value in given.items() if value is not None}
-            | ({"dimensions": dimension_tables(self.dimensions)} if self.dimensions else {})
-            | ({"columns": dict(self.columns)} if self.columns else {})
-        )
+        return {name: value for name, value in given.items() if value is not None}
 
     def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
         """Return it as a declaration of the project file; raises DeclarationError, CronError."""
-        named = {"name": ref.name, "namespace": ref.namespace}
-        table = Table(self.stated() | named, f"dataset {ref}", DeclarationError)
+        values = self.stated() | {"name": ref.name, "namespace": ref.namespace}
+        declared = reader.read_dataset(values, f"dataset {ref}", Path(), DeclarationError)
         # A job knows its tables itself: a relative location starts where the job runs.
-        return replace(reader.read_dataset(table, Path()), location=self.location)
+        return replace(declared, location=self.location)
 
 
 def dimension_tables(given: Iterable[Dimension]) -> list[dict[str, Any]]:
     """Return the given settings of each dimension, as in a project file."""
-    named = [(one, {"name": one.name, "column": one.column}) for one in given]
-    return [
-        one.table_values() | {key: value for key, value in names.items() if value is not None}
-        for one, names in named
-    ]
+    return [{**one.table_values(), "name": one.name, "column": one.column} for one in given]
 
 
-def calendar_of(
-    given: Calendar | Sequence[Dimension] | None, what: str
-) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
+def calendar_of(given: Calendar | Sequence[Dimension] | None, what: str) -> Partitioning:
     """Return a calendar, or the dimensions of a product, as declarations of `what`.
 
     Raises DeclarationError, CronError.
     """
-    if given is None:
-        return None, ()
-    settings = (
-        given.table_values()
-        if isinstance(given, Calendar)
-        else {"dimensions": dimension_tables(given)}
-    )
-    table = Table(settings, what, DeclarationError)
-    found = reader.read_calendar(table)
-    table.done()
-    return found
+    values: dict[str, Any] = {}
+    if isinstance(given, Calendar):
+        values = given.table_values()
+    elif given is not None:
+        values = {"dimensions": dimension_tables(given)}
+    return read(Partitioning, values, what, fault=DeclarationError)
 
 
 #: An edge without declarations; its dataset is given separately.
@@ -163,18 +143,10 @@ _OPTIONS = ("merge_on", "delete_when", "delete_missing")
 
 
 @dataclass(frozen=True)
-class Write:
+class Write(WriteRules):
     """An output of a job and how its runs write it, as `[[job.writes]]` of the project file."""
 
     dataset: Dataset | str
-    mode: WriteMode = "overwrite"
-    on_empty: OnEmpty = "clear"
-    on_drift: OnDrift = "fail"
-    lookback: int = 0
-    merge_on: tuple[str, ...] = ()
-    delete_when: str | None = None
-    delete_missing: bool = False
-    unsafe_overwrite: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -183,12 +155,12 @@ class Write:
 
     def declaration(self, ref: DatasetRef) -> WriteDeclaration:
         """Return the equivalent declaration of the project file; raises DeclarationError."""
-        settings = {one.name: getattr(self, one.name) for one in fields(Write)}
-        named = {"dataset": ref.name, "namespace": ref.namespace, "merge_on": list(self.merge_on)}
-        return reader.read_output(Table(settings | named, f"output {ref}", DeclarationError))
+        values = {one.name: getattr(self, one.name) for one in fields(WriteRules)}
+        values |= {"dataset": ref.name, "namespace": ref.namespace}
+        return read(WriteDeclaration, values, f"output {ref}", fault=DeclarationError)
 
 
-def window(dataset: Dataset | str, *, before: int = 0, after: int = 0) -> Read:
+def window(dataset: Dataset | str, *, before: int | None = None, after: int | None = None) -> Read:
     """Read an input from `before` run keys before each key of the run to `after` keys after it.
 
     Raises DeclarationError.
@@ -206,8 +178,9 @@ def offset(dataset: Dataset | str, by: int) -> Read:
 
 def _mapped(dataset: Dataset | str, **settings: Any) -> Read:
     """Return an input whose edge is declared as in a project file."""
-    table = Table({"dataset": str(dataset), **settings}, f"input {dataset}", DeclarationError)
-    return Read(dataset, replace(reader.read_edge(table), dataset=""))
+    values = {"dataset": str(dataset), **settings}
+    how = read(ReadDeclaration, values, f"input {dataset}", fault=DeclarationError)
+    return Read(dataset, replace(how, dataset=""))
 
 
 def all_partitions(dataset: Dataset | str) -> Read:

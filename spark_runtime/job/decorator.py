@@ -141,10 +141,10 @@ def job(
     outputs: str | Sequence[Dataset | str] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
     batch: Batch = "key",
-    mode: WriteMode = "overwrite",
-    on_empty: OnEmpty = "clear",
-    on_drift: OnDrift = "fail",
-    lookback: int = 0,
+    mode: WriteMode | None = None,
+    on_empty: OnEmpty | None = None,
+    on_drift: OnDrift | None = None,
+    lookback: int | None = None,
     all_partitions: bool = False,
     auto_filter: bool = True,
     checks: Sequence[Check] = (),
@@ -152,8 +152,8 @@ def job(
     merge_on: str | Sequence[str] = (),
     newest_by: str | Sequence[str] | None = None,
     delete_when: str | None = None,
-    delete_missing: bool = False,
-    unsafe_overwrite: bool = False,
+    delete_missing: bool | None = None,
+    unsafe_overwrite: bool | None = None,
 ) -> Callable[[F], F]:
     """Declare a function as a job; the function itself is unchanged.
 
@@ -180,26 +180,24 @@ def job(
         for parameter, one in (inputs or {}).items()
     }
 
+    rules: dict[str, Any] = {
+        "mode": mode,
+        "on_empty": on_empty,
+        "on_drift": on_drift,
+        "lookback": lookback,
+        "merge_on": (merge_on,) if isinstance(merge_on, str) else tuple(merge_on),
+        "delete_when": delete_when,
+        "delete_missing": delete_missing,
+        "unsafe_overwrite": unsafe_overwrite,
+    }
+
     def decorate(function: F) -> F:
         if not written:
             raise EntrypointError(f"job {function.__qualname__} declares no output")
         definition = JobDefinition(
             function=function,
             inputs=reads,
-            writes=tuple(
-                Write(
-                    dataset,
-                    mode,
-                    on_empty,
-                    on_drift,
-                    lookback,
-                    (merge_on,) if isinstance(merge_on, str) else tuple(merge_on),
-                    delete_when,
-                    delete_missing,
-                    unsafe_overwrite,
-                )
-                for dataset in written
-            ),
+            writes=tuple(Write(dataset, **rules) for dataset in written),
             calendar=calendar,
             batch=batch,
             auto_filter=auto_filter,

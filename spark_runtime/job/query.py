@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.errors import ConfigError
-from lineage_backfill.project import reader
-from lineage_backfill.project.declarations import WritePolicy
-from lineage_backfill.project.table import Table
+from lineage_backfill.project.declarations import ReadDeclaration, WriteRules
+from lineage_backfill.project.forms import Texts
+from lineage_backfill.typed import Text, read
 from spark_runtime.errors import EntrypointError
 from spark_runtime.job.context import RunContext
 from spark_runtime.job.datasets import Read, Write
@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MARK = "--@"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header(WriteRules):
+    """What the lines at the head of a file of SQL state."""
+
+    inputs: Mapping[str, Text | ReadDeclaration] | None = None
+    output: Text | None = None
+    batch: Batch = "key"
+    auto_filter: bool = True
+    ignore: Texts = ()
+    newest_by: Texts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,51 +100,35 @@ def load_query(path: Path) -> Query:
     """Return the job in a SQL file; raises ConfigError for an invalid header."""
     lines = path.read_text(encoding="utf-8").splitlines()
     head = "\n".join(line.strip().removeprefix(_MARK) for line in lines if _is_head(line))
+    place = f"the lines {_MARK} of {path.name}"
     try:
-        table = Table(tomllib.loads(head), f"the lines {_MARK} of {path.name}")
+        header = read(_Header, tomllib.loads(head), place)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the lines {_MARK} of {path.name} are not TOML: {error}") from error
-    inputs = None
-    if "inputs" in table:
-        inputs = {view: _read(table, view, one) for view, one in table.mapping("inputs").items()}
-    output, policy = table.text("output"), reader.write_policy(table)
-    write = _write(output or "", policy)
-    query = Query(
+        raise ConfigError(f"{place} are not TOML: {error}") from error
+    inputs = header.inputs
+    rules = {one.name: getattr(header, one.name) for one in fields(WriteRules)}
+    write = Write(header.output or "", **rules)
+    options = {"ignore": header.ignore, "newest_by": header.newest_by, **write.options}
+    return Query(
         path=path,
         text="\n".join("" if _is_head(line) else line for line in lines),
-        inputs=inputs,
-        writes=() if output is None else (write,),
-        batch=table.choice("batch", get_args(Batch)) or "key",
-        auto_filter=table.flag("auto_filter", True),
-        options={
-            name: value
-            for name, value in (
-                ("ignore", table.texts("ignore")),
-                ("newest_by", table.texts("newest_by")),
-                *write.options.items(),
-            )
-            if value is not None
-        },
+        inputs=None if inputs is None else {view: _read(one) for view, one in inputs.items()},
+        writes=() if header.output is None else (write,),
+        batch=header.batch,
+        auto_filter=header.auto_filter,
+        options={name: value for name, value in options.items() if value},
     )
-    table.done()
-    return query
 
 
 def _is_head(line: str) -> bool:
     return line.strip().startswith(_MARK)
 
 
-def _write(output: str, policy: WritePolicy) -> Write:
-    return Write(output, **{one.name: getattr(policy, one.name) for one in fields(Write)[1:]})
-
-
-def _read(table: Table, view: str, said: Any) -> Read:
-    if isinstance(said, str):
-        return Read(said)
-    if not isinstance(said, dict):
-        raise table.error(f"the input `{view}` must be a name or a table, not {said!r}")
-    how = reader.read_edge(Table(said, f"{table.place} inputs.{view}"))
-    return Read(f"{how.namespace}:{how.dataset}" if how.namespace else how.dataset, how)
+def _read(stated: str | ReadDeclaration) -> Read:
+    if isinstance(stated, str):
+        return Read(stated)
+    space, name = stated.namespace, stated.dataset
+    return Read(f"{space}:{name}" if space else name, stated)
 
 
 def _arguments(context: RunContext) -> dict[str, Any]:

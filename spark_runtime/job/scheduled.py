@@ -43,9 +43,9 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
+from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import (
     DeclaredNames,
-    is_glob,
     named_dataset,
     target,
     unused_globs,
@@ -220,13 +220,15 @@ def declare(
     read = [(resolve(one.dataset), one) for one in reads]
     _refuse_two_ways(ref, read)
     written = [(resolve(one.dataset), one) for one in writes]
-    run_calendar, dimensions = calendar_of(calendar, f"job {ref}")
+    keys = calendar_of(calendar, f"job {ref}")
     said = JobDeclaration(
         name=ref.name,
-        calendar=run_calendar,
-        dimensions=dimensions,
+        calendar=keys.calendar,
+        dimensions=keys.dimensions,
         reads=tuple(
-            replace(one.how, dataset=data.name, namespace=data.namespace) for data, one in read
+            dict.fromkeys(
+                replace(one.how, dataset=data.name, namespace=data.namespace) for data, one in read
+            )
         ),
         writes=tuple(one.declaration(data) for data, one in written),
         batch=batch,

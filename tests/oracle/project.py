@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.plans.request_json import request_to_dict
+from lineage_backfill.plans.request import request_to_dict
 from tests.oracle.definition import Cal, Job, World
 from tests.oracle.worlds import EVERY, planner_input, time_fields
 

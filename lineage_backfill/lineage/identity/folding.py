@@ -14,7 +14,8 @@ from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.patterns import NamePattern
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
-from lineage_backfill.project.matching import Matcher, is_glob
+from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import Matcher
 from lineage_backfill.project.patterns import completed
 
 

@@ -12,7 +12,7 @@ from lineage_backfill.lineage.identity.merge import rename_jobs
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.project.declarations import Declarations
-from lineage_backfill.project.matching import is_glob
+from lineage_backfill.project.forms import is_glob
 
 #: Most levels of parents in a name.
 _MOST_PARENTS = 8

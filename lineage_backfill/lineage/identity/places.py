@@ -18,6 +18,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
+from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.locations import (
     dataset_storage,
     dataset_table,
@@ -26,7 +27,7 @@ from lineage_backfill.project.locations import (
     without_file,
     without_partition,
 )
-from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, names, only_space
+from lineage_backfill.project.matching import DeclaredNames, Matcher, names, only_space
 from lineage_backfill.project.matching import target as named_by
 
 Parts = tuple[str, ...]

@@ -131,7 +131,7 @@ class Calendars:
         now = grid.at(self.now)
         limit = now if end is None else min(now, end)
         complete = now - 1 if end is None else min(now - 1, end)
-        last = now - 1 - declared.data_lag
+        last = now - 1 - (declared.data_lag or 0)
         return TimeAxis(
             name=name,
             grid=grid,

@@ -22,9 +22,9 @@ def mapping_spec(
     before, after = 0, 0
     if read.mapping == "window":
         # A job's window over its own output ends where the run key starts.
-        before, after = read.before, -1 if own else read.after
+        before, after = read.before or 0, -1 if own else read.after or 0
     elif read.mapping == "offset":
-        before, after = -read.by, read.by
+        before, after = -(read.by or 0), read.by or 0
     function = None
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
     if isinstance(read, ReadDeclaration):
@@ -53,6 +53,7 @@ def declares_self(read: ReadDeclaration) -> bool:
     """Whether it is declared how a job reads its own earlier output."""
     parts: tuple[ReadDeclaration | DimensionMapping, ...] = (read, *read.dimensions.values())
     return any(
-        (part.mapping == "offset" and part.by < 0) or (part.mapping == "window" and part.before > 0)
+        (part.mapping == "offset" and (part.by or 0) < 0)
+        or (part.mapping == "window" and (part.before or 0) > 0)
         for part in parts
     )

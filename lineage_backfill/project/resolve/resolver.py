@@ -25,6 +25,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
     JobDeclaration,
+    JobPartitioning,
     OnMissing,
     ReadDeclaration,
     WriteDeclaration,
@@ -43,7 +44,7 @@ from lineage_backfill.project.resolve.physical_columns import (
 
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
-_NOTHING_SENT: Final = facets.JobFacet()
+_NOTHING_SENT: Final = JobPartitioning()
 _DEFAULT_POLICY: Final = WritePolicy()
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
@@ -129,7 +130,7 @@ class Input:
         """When a run fails because partitions were never written; never for a reference."""
         if self.reference:
             return "read"
-        return "guard" if self.read is None else self.read.on_missing
+        return (self.read and self.read.on_missing) or "guard"
 
 
 @dataclass(slots=True, eq=False)
@@ -271,7 +272,7 @@ class DeclarationResolver:
         self._declared_edges: dict[
             JobDeclaration, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]
         ] = {}
-        self._sent_facets: dict[JobRef, facets.JobFacet] = {}
+        self._sent_facets: dict[JobRef, JobPartitioning] = {}
         #: Sentences about facets that could not be believed, by what sent them.
         self.troubles: dict[DatasetRef | JobRef, str] = {}
 
@@ -313,7 +314,7 @@ class DeclarationResolver:
     def _find_calendar(
         self, ref: DatasetRef, declared: DatasetDeclaration | None
     ) -> tuple[Calendar | None, Origin | None]:
-        if declared is not None and (declared.calendar or declared.dimensions):
+        if declared is not None and declared.has_kind:
             # Thousands of datasets share a declaration.
             calendar = self._resolved.get(declared)
             if calendar is None:
@@ -328,10 +329,14 @@ class DeclarationResolver:
         if facet is not None:
             what = f"the facet of dataset {ref}"
             try:
-                sent = facets.read_calendar(facet, what)
-                if sent is not None:
-                    self._tell_ignored(ref, facet, what)
-                    return self._calendars.resolve(*sent, what), "facet"
+                ignored: list[str] = []
+                sent = facets.read_dataset(facet, what, ignored)
+                if sent.has_kind:
+                    self._tell_ignored(ref, ignored)
+                    columns = tuple(sent.columns)
+                    return self._calendars.resolve(
+                        sent.calendar, sent.dimensions, columns, what
+                    ), "facet"
             except UsageError as error:
                 # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
                 self.troubles[ref] = f"ignored: {error}"
@@ -354,14 +359,14 @@ class DeclarationResolver:
     def dataset_facet(self, ref: DatasetRef) -> Mapping[str, Any]:
         """Return the partitioning facet to send of a dataset; empty where nothing is declared."""
         declared = self._names.datasets.find(ref)
-        if declared is not None and (declared.calendar or declared.dimensions):
+        if declared is not None and declared.has_kind:
             return facets.dataset_facet(declared, self.declarations.zone)
         return self._lineage.dataset_facet(ref) or {}
 
     def job_facet(self, facts: JobFacts) -> Mapping[str, Any]:
         """Return the partitioning facet to send of a job; empty where nothing is declared."""
         declared = facts.declaration
-        if declared is None or not (declared.calendar or declared.dimensions):
+        if declared is None or not declared.has_kind:
             declared = None
         said = declared or self._sent_facets.get(facts.ref, _NOTHING_SENT)
         effective = JobDeclaration(
@@ -375,7 +380,14 @@ class DeclarationResolver:
                 if edge.read is not None
             ),
             writes=tuple(
-                WriteDeclaration.of(edge.dataset.name, edge.dataset.namespace, edge.policy)
+                WriteDeclaration(
+                    dataset=edge.dataset.name,
+                    namespace=edge.dataset.namespace,
+                    mode=edge.policy.mode if edge.policy.says_mode else None,
+                    on_empty=edge.policy.on_empty,
+                    on_drift=edge.policy.on_drift,
+                    lookback=edge.policy.lookback,
+                )
                 for edge in facts.outputs
                 if edge.policy != _DEFAULT_POLICY
             ),
@@ -401,7 +413,7 @@ class DeclarationResolver:
         problem, hint = _first((problem, hint), (refused, _WINS), trouble)
         found = _live(inputs)
         lookback = max([output.policy.lookback for output in outputs], default=0)
-        guarded = declared is not None and (declared.protected or not declared.idempotent)
+        guarded = declared is not None and bool(declared.protected or declared.idempotent is False)
         unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
         return JobFacts(
             ref=ref,
@@ -429,7 +441,7 @@ class DeclarationResolver:
         )
 
     def _sides(
-        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+        self, ref: JobRef, declared: JobDeclaration | None, sent: JobPartitioning
     ) -> tuple[list[_Read], list[_Write]]:
         """Return what a job reads and writes, each with what is declared or sent of the edge."""
         said_reads, said_writes = self._edges_of(ref, declared)
@@ -505,32 +517,31 @@ class DeclarationResolver:
         kind = (declared, batch, calendar, mappings, tuple([edge.mapping for edge in outputs]))
         return self._kinds.setdefault(kind, len(self._kinds))
 
-    def _sent(self, ref: JobRef) -> tuple[facets.JobFacet, str]:
+    def _sent(self, ref: JobRef) -> tuple[JobPartitioning, str]:
         """Return what the job's facet says, and why it cannot be believed, if so."""
         facet = self._lineage.job_facet(ref)
         if facet is None:
             return _NOTHING_SENT, ""
         what = f"the facet of job {ref}"
         try:
-            sent = facets.read_job(facet, what)
-            if sent.calendar or sent.dimensions:
+            ignored: list[str] = []
+            sent = facets.read_job(facet, what, ignored)
+            if sent.has_kind:
                 self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
         except UsageError as error:
             self.troubles[ref] = f"ignored: {error}"
             return _NOTHING_SENT, str(error)
         self._sent_facets[ref] = sent
         reads, writes = self._lineage.reads(ref), self._lineage.writes(ref)
-        self._tell_ignored(ref, facet, what, facets.unused(sent, reads, writes, what))
+        self._tell_ignored(ref, [*ignored, *facets.unused(sent, reads, writes, what)])
         return sent, ""
 
     def _tell_ignored(
         self,
         ref: DatasetRef | JobRef,
-        facet: Mapping[str, Any],
-        what: str,
-        more: Sequence[str] = (),
+        ignored: Sequence[str],
     ) -> None:
-        for text in (*facets.ignored(facet, what), *more)[:1]:
+        for text in ignored[:1]:
             self.troubles[ref] = f"ignored: {text}"
 
     def _edges_of(
@@ -554,12 +565,12 @@ class DeclarationResolver:
         return self._stated_calendar(ref, self._names.jobs.find(ref), self._sent(ref)[0])[0]
 
     def _stated_calendar(
-        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+        self, ref: JobRef, declared: JobDeclaration | None, sent: JobPartitioning
     ) -> tuple[Calendar | None, Origin | None]:
-        stated: tuple[tuple[JobDeclaration | facets.JobFacet | None, Origin], ...]
+        stated: tuple[tuple[JobDeclaration | JobPartitioning | None, Origin], ...]
         stated = ((declared, "declared"), (sent, "facet"))
         for said, origin in stated:
-            if said is not None and (said.calendar or said.dimensions):
+            if said is not None and said.has_kind:
                 calendar = self._calendars.resolve(said.calendar, said.dimensions, (), f"job {ref}")
                 return calendar, origin
         return None, None
@@ -568,7 +579,7 @@ class DeclarationResolver:
         self,
         ref: JobRef,
         declared: JobDeclaration | None,
-        sent: facets.JobFacet,
+        sent: JobPartitioning,
         reads: Sequence[_Read],
         writes: Sequence[_Write],
     ) -> tuple[Calendar | None, Origin | None, str | None, str]:

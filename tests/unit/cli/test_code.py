@@ -96,7 +96,7 @@ def test_what_a_table_does_not_state_comes_from_the_code(
         file.write(
             '[[job]]\nname = "rolling"\nentrypoint = "pipeline.jobs:rolling_week"\n'
             'priority = 5\n[[job.reads]]\ndataset = "sales_daily"\non_missing = "fail"\n'
-            '[[job.writes]]\ndataset = "sales_rolling"\nlookback = 0\non_empty = "keep"\n'
+            '[[job.writes]]\ndataset = "sales_rolling"\non_empty = "keep"\n'
         )
     assert planned(capsys)["rolling"] == (["2024-02-29..2024-03-07"], 8)
     assert "rolling_week" not in planned(capsys)

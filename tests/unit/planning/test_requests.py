@@ -19,8 +19,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.planning.planner import build_plan
-from lineage_backfill.plans.request import ChangedDataset, LogRange, Request
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import ChangedDataset, LogRange, Request, request_from_dict
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,

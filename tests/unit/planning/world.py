@@ -16,7 +16,6 @@ from lineage_backfill.plans.plan import Plan, PlannedJob, PlannedRun
 from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, Limits
-from lineage_backfill.project.table import Table
 
 #: The newest complete day is 2024-03-31 in UTC.
 NOW = datetime(2024, 4, 1, 12, tzinfo=UTC)
@@ -48,12 +47,14 @@ def _refs(text: str) -> tuple[DatasetRef, ...]:
 
 def declarations(toml: str, **limits: int) -> Declarations:
     """Return what `[[dataset]]` and `[[job]]` tables declare, and `zone` if it is given."""
-    document = Table(tomllib.loads(toml), "project file")
+    document = tomllib.loads(toml)
     return Declarations(
         namespace="w",
-        zone=document.text("zone") or "UTC",
-        datasets=declare.datasets(document.tables("dataset"), Path("/")),
-        jobs=declare.jobs(document.tables("job"), engines=("local",), pools=("spark",)),
+        zone=document.get("zone") or "UTC",
+        datasets=declare.datasets(document.get("dataset"), "project file", Path("/")),
+        jobs=declare.jobs(
+            document.get("job"), "project file", engines=("local",), pools=("spark",)
+        ),
         limits=Limits(**limits),
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.project import facets
+from lineage_backfill.project.declarations import JobPartitioning
 from tests.unit.planning.world import dataset, declarations, find, job, plan, request, summary
 
 DAY = {"grain": "day"}
@@ -329,19 +330,7 @@ def test_what_a_project_file_declares_survives_being_sent_as_a_facet() -> None:
     declared = declarations(ROUND_TRIP)
     for one in declared.datasets:
         facet = facets.dataset_facet(one, "UTC")
-        read = facets.read_calendar(facet, "it")
-        assert read is not None
-        calendar, dimensions, columns = read
-        again = facets.dataset_facet(
-            type(one)(
-                name=one.name,
-                calendar=calendar,
-                dimensions=dimensions,
-                columns=dict.fromkeys(columns),
-            ),
-            "UTC",
-        )
-        assert {**again, "columns": 0} == {**facet, "columns": 0}
+        assert facets.dataset_facet(facets.read_dataset(facet, "it"), "UTC") == facet
     (one_job,) = declared.jobs
     sent = facets.read_job(facets.job_facet(one_job, "UTC"), "it")
     assert (sent.calendar, sent.reads) == (
@@ -356,14 +345,12 @@ def test_a_plain_column_is_sent_so_that_marquez_keeps_it() -> None:
     facet = facets.dataset_facet(one, "UTC")
     assert facet == {"grain": "day", "zone": "UTC", "column": "ds"}
     for sent in (facet, {"grain": "day", "columns": {"ds": None}}):
-        read = facets.read_calendar(sent, "it")
-        assert read is not None
-        assert read[2] == ("ds",)
+        assert facets.read_dataset(sent, "it").columns == {"ds": None}
 
 
 def test_a_facet_without_a_calendar_says_nothing() -> None:
-    assert facets.read_calendar({"columns": {"day": None}}, "it") is None
-    assert facets.read_job({}, "it") == facets.JobFacet()
+    assert not facets.read_dataset({"columns": {"day": None}}, "it").has_kind
+    assert facets.read_job({}, "it") == JobPartitioning()
 
 
 def test_find_reports_the_job() -> None:

@@ -7,11 +7,10 @@ import pytest
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.declarations import JobDeclaration
 from lineage_backfill.project.reader import jobs
-from lineage_backfill.project.table import Table
 
 
 def _job(**values: object) -> JobDeclaration:
-    (found,) = jobs([Table(values, "[[job]]", title="one")], engines=(), pools=())
+    (found,) = jobs([values], "here", engines=(), pools=())
     return found
 
 
@@ -27,7 +26,7 @@ def test_older_names_and_shared_outputs_are_read() -> None:
         edges_of="30d",
         writes=[{"dataset": "b", "shares": ["other"]}],
     )
-    assert (found.replaces, found.retired, found.edges_of) == (("t2",), False, "30d")
+    assert (found.replaces, found.retired, found.edges_of) == (("t2",), None, "30d")
     assert found.writes[0].shares == ("other",)
 
 

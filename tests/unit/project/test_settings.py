@@ -145,7 +145,7 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
     assert (job.schedule, job.schedule_zone) == ("0 0 6 ? * 2-6", "Europe/Berlin")
     assert job.collect_schedule_gaps
     window, product, static = job.reads
-    assert (window.mapping, window.before, window.after) == ("window", 6, 0)
+    assert (window.mapping, window.before, window.after) == ("window", 6, None)
     assert product.dimensions == {"region": DimensionMapping(mapping="all")}
     assert static.map == {"eu": ("de", "fr"), "us": ("ny",)}
     (write,) = job.writes
@@ -184,13 +184,17 @@ unsafe_overwrite = true
     merged, written = load(tmp_path, text).declarations.jobs[0].writes
     assert merged.merge_on == ("id",)
     assert (merged.delete_when, merged.delete_missing) == ("op = 'D'", True)
-    assert (merged.unsafe_overwrite, written.unsafe_overwrite) == (False, True)
+    assert (merged.unsafe_overwrite, written.unsafe_overwrite) == (None, True)
 
 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        (f"{WRITES}delete_missing=true", '`delete_missing` needs mode = "merge"', ""),
+        (
+            f"{WRITES}mode='append'\ndelete_missing=true",
+            '`delete_missing` needs mode = "merge"',
+            "",
+        ),
         ("[[dataset]]\nname='a'\ngrian='day'", '[[dataset]] "a": unknown key `grian`', "`grain`"),
         ("[limit]\nmax_runs=1", "unknown key `limit`", "`limits`"),
         ("[lineage]\nevent='x'", "[lineage]: unknown key `event`", "`events`"),
@@ -221,7 +225,7 @@ unsafe_overwrite = true
         (f"{READS}mapping='offset'\nby=100001", "`by` is 100001", ""),
         (
             f"{READS}dimensions.day={{mapping='offset', by=-100001}}",
-            '[[job]] "j" [[reads]] "d" day: `by` is -100001',
+            '[[job]] "j" [[reads]] "d" dimensions.day: `by` is -100001',
             "",
         ),
         (f"{WRITES}lookback=1000000000", "`lookback` is 1000000000", ""),
@@ -281,6 +285,35 @@ unsafe_overwrite = true
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nbefore=1", "mapping 'window'", "Add"),
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='offset'", "needs `by`", ""),
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='python'", "`function`", ""),
+        ("[[dataset]]\nname='a'\nnamespace='*'", "is a pattern", "Name one"),
+        (
+            "[[dataset]]\npattern='a_{d:%Y%m%d}'\nnamespace='n*'",
+            "is a pattern, and the name",
+            "Name one",
+        ),
+        ("[[job]]\nname='a'\nnamespace='*'", "is a pattern", "Name one"),
+        ("[[job]]\nname='a'\nnamespace='n?'", "is a pattern", "Name one"),
+        ("[[job]]\nname='a'\nnamespace='[n]'", "is a pattern", "Name one"),
+        (
+            "[[dataset]]\nname='a'\nnamespace='db://[::1]:[56]'",
+            "is a pattern, and the name",
+            "Name one",
+        ),
+        (
+            "[[job]]\nname='a'\n[[job.reads]]\ndataset='b'\nnamespace='*'",
+            "is a pattern, and the name",
+            "Name one",
+        ),
+        (
+            "[[job]]\nname='a'\n[[job.writes]]\ndataset='b'\nnamespace='*'",
+            "is a pattern, and the name",
+            "Name one",
+        ),
+        (
+            "[[job]]\nname='j'\n[[job.writes]]\ndataset='d'\n[[job.writes]]\ndataset='d'",
+            "its edge to `d` twice",
+            "Keep one",
+        ),
         ("[lineage]\nmarquez='localhost:5000'", "not an http address", ""),
         ("[lineage]\nmarquez='http://x'\nevents='y'", "`marquez` and `events`", "Keep one"),
         ("[store]\nurl='runs.db'", "not a database URL", "sqlite:///"),
@@ -301,20 +334,8 @@ def test_a_wrong_file_is_refused_with_its_place_and_the_next_step(
     ("text", "message"),
     [
         ("[[dataset]]\nname='a'\n[[dataset]]\nname='a'", "`a` is declared twice"),
-        ("[[dataset]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
-        ("[[dataset]]\npattern='a_{d:%Y%m%d}'\nnamespace='n*'", "`namespace` .* is a pattern"),
-        ("[[job]]\nname='a'\nnamespace='*'", "`namespace` .* is a pattern"),
-        ("[[job]]\nname='a'\nnamespace='n?'", "`namespace` .* is a pattern"),
-        ("[[job]]\nname='a'\nnamespace='[n]'", "`namespace` .* is a pattern"),
-        ("[[dataset]]\nname='a'\nnamespace='db://[::1]:[56]'", "`namespace` .* is a pattern"),
-        ("[[job]]\nname='a'\n[[job.reads]]\ndataset='b'\nnamespace='*'", "is a pattern"),
-        ("[[job]]\nname='a'\n[[job.writes]]\ndataset='b'\nnamespace='*'", "is a pattern"),
         ("[[job]]\nname='j'\nengine='clutser'\n[engines.cluster]", "engine `clutser`"),
         ("[[job]]\nname='j'\npool='sprak'\n[pools]\nspark=1", "pool `sprak`"),
-        (
-            "[[job]]\nname='j'\n[[job.writes]]\ndataset='d'\n[[job.writes]]\ndataset='d'",
-            "its edge to `d` twice",
-        ),
     ],
 )
 def test_contradictions_are_declaration_errors(tmp_path: Path, text: str, message: str) -> None:

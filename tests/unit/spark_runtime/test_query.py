@@ -46,11 +46,11 @@ def test_without_a_head_all_is_left_to_the_project_file(tmp_path: Path) -> None:
         ("inputs = {", "the lines --@ of q.sql are not TOML"),
         ("input = 3", "q.sql: unknown key `input`"),
         ("inputs = 3", "`inputs` must be a table, not 3"),
-        ("batch = 3", "`batch` must be a string, not 3"),
+        ("batch = 3", "`batch` must be one of key, range, not 3"),
         ('mode = "apend"', "`mode` is 'apend', but must be one of"),
         ("lookback = -1", "`lookback` is -1"),
         ("inputs = { o = { dataset = 'o', befor = 1 } }", "unknown key `befor`"),
-        ("inputs = { o = 3 }", "the input `o` must be a name or a table, not 3"),
+        ("inputs = { o = 3 }", "`inputs.o` must be a string or a table, not 3"),
     ],
 )
 def test_a_head_that_cannot_be_meant(tmp_path: Path, head: str, complaint: str) -> None:

@@ -24,7 +24,6 @@ from lineage_backfill.project.resolve.physical_columns import (
     physical_values,
     repeated,
 )
-from lineage_backfill.project.table import Table
 from lineage_backfill.staleness.table_keys import (
     TableKeys,
     delta_table_of,
@@ -58,7 +57,7 @@ TABLES = {
 def declared(text: str, name: str = "t") -> DatasetDeclaration:
     document: dict[str, Any] = {"dataset": [{"name": name, "location": "/t"}]}
     document["dataset"][0].update(tomllib.loads(text))
-    (found,) = declare.datasets(Table(document, "here").tables("dataset"), Path("/"))
+    (found,) = declare.datasets(document.get("dataset"), "here", Path("/"))
     return found
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.plans.request import LogRange
-from lineage_backfill.plans.request_json import request_from_dict
+from lineage_backfill.plans.request import LogRange, request_from_dict
 from tests.unit.planning.world import request
 
 ORDERS = {"namespace": "w", "name": "orders"}
@@ -47,26 +46,26 @@ def test_product_keys_are_boxes() -> None:
     [
         ([], "is not a request"),
         ("orders", "is not a request"),
-        ({"changed": [{"partitions": ["2024-03-10"]}]}, r"changed\[0\]: no dataset is named"),
-        ({"changed": [{"dataset": "orders"}]}, r"changed\[0\]: no dataset is named"),
-        ({"changed": [{"dataset": {"name": "orders"}}]}, r"changed\[0\]: no dataset is named"),
+        ({"changed": [{"partitions": ["2024-03-10"]}]}, r"changed\[0\]: `dataset` is missing"),
+        ({"changed": [{"dataset": "orders"}]}, r"changed\[0\]: `dataset` must be an object"),
+        ({"changed": [{"dataset": {"name": "orders"}}]}, r"\[0\].dataset: `namespace` is missing"),
         ({"changed": [{"dataset": ORDERS | {"nam": "x"}}]}, r"dataset: unknown key `nam`"),
         (
             {"changed": [{"dataset": {"namespace": "w", "name": 3}}]},
-            r"changed\[0\]: no dataset is named",
+            r"changed\[0\].dataset: `name` must be a string, not 3",
         ),
         ({"changed": "orders"}, "`changed` must be a list"),
-        ({"changed": ["orders"]}, "`changed` must be a list of objects"),
+        ({"changed": ["orders"]}, "item 1 of `changed` must be an object, not 'orders'"),
         ({"changed": {"dataset": ORDERS}}, "`changed` must be a list"),
-        ({"jobs": [{"dataset": ORDERS}]}, r"jobs\[0\]: no job is named"),
+        ({"jobs": [{"dataset": ORDERS}]}, r"jobs\[0\]: unknown key `dataset`"),
         ({"jobs": [{"job": ORDERS, "exact": "yes"}]}, r"jobs\[0\]: `exact` must be true or false"),
         ({"changed": [{"dataset": ORDERS, "exact": True}]}, r"changed\[0\]: unknown key `exact`"),
         ({"changed": [{"dataset": ORDERS, "partitions": "2024-03-10"}]}, "is not a list of keys"),
         ({"changed": [{"dataset": ORDERS, "partitions": [20240310]}]}, "is not a list of keys"),
         ({"changed": [{"dataset": ORDERS, "partitions": [{"day": 3}]}]}, "is not a list of keys"),
-        ({"changed": [{"dataset": ORDERS, "log": {"after": 1}}]}, r"log: `after` and `until`"),
+        ({"changed": [{"dataset": ORDERS, "log": {"after": 1}}]}, r"log: `until` is missing"),
         ({"changed": [{"dataset": ORDERS, "log": {"after": "1"}}]}, "`after` must be a whole"),
-        ({"changed": [{"dataset": ORDERS, "log": 3}]}, "`log` must be a part"),
+        ({"changed": [{"dataset": ORDERS, "log": 3}]}, "`log` must be an object, not 3"),
         *(
             ({"changed": [{"dataset": ORDERS, "log": log}]}, f"log: {says}")
             for log, says in (
@@ -74,17 +73,17 @@ def test_product_keys_are_boxes() -> None:
                 ({"after": -2, "until": 2}, "`after` is -2, but must be at least -1"),
                 ({"after": -(10**30), "until": 2}, "`after` is -1.*, but must be at least -1"),
                 ({"after": 1, "until": 10**30}, "`until` is 1.*, but must be at most 9"),
-                ({"after": 10**30, "until": 10**30}, "`until` is 1.*, but must be at most 9"),
-                ({"after": 1.0, "until": 2}, "`after` must be a whole number"),
+                ({"after": 10**30, "until": 10**30}, "`after` is 1.*, but must be at most 9"),
+                ({"after": 1.5, "until": 2}, "`after` must be a whole number"),
             )
         ),
         *(
-            ({name: [value]}, f"`{name}` holds an empty string")
+            ({name: [value]}, f"item 1 of `{name}` is empty")
             for name in ("columns", "select", "exclude", "ignored_runs")
             for value in ("", "  ")
         ),
         ({"columns": "price"}, "`columns` must be a list"),
-        ({"columns": [1]}, "`columns` must be a list of strings"),
+        ({"columns": [1]}, "item 1 of `columns` must be a string, not 1"),
         ({"depth": 0}, "`depth` is 0, but must be at least 1"),
         ({"depth": True}, "`depth` must be a whole number"),
         ({"exact": 1}, "`exact` must be true or false"),
