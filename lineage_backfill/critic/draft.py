@@ -21,11 +21,11 @@ from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
+    UNANSWERED,
     DatasetDeclaration,
     Declarations,
     calendar_in_words,
 )
-from lineage_backfill.project.reader import UNANSWERED
 
 #: Characters that end a line, move the cursor or hide text.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")

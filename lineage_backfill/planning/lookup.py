@@ -17,7 +17,8 @@ from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.runtime import RuntimeKeys
 from lineage_backfill.plans.request import Request
 from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
-from lineage_backfill.project.matching import DeclaredNames, is_glob
+from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolve.resolver import DeclarationResolver, JobFacts
 from lineage_backfill.project.unmatched import Unmatched, unmatched
 

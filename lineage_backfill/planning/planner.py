@@ -35,7 +35,7 @@ from lineage_backfill.plans.plan import DatasetPartitions, Decision, Plan, Plann
 from lineage_backfill.plans.request import ChangedDataset, Request, request_to_dict
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts, expired
-from lineage_backfill.runspec.instants import instant_text
+from lineage_backfill.typed import instant_text
 
 
 def build_plan(

@@ -52,7 +52,7 @@ def _rails(value: Any) -> frozenset[str]:
 
 _KEYS: Final = {"type": "array", "items": {"type": ["string", "object"]}}
 _RAILS: Final = {"type": "array", "items": {"enum": [*RAILS, TORN_EVENTS]}}
-_KeySet = Annotated[KeySet, Form(_keys, _KEYS)]
+_KeySet = Annotated[KeySet, Form(_keys, _KEYS, plain)]
 _Allowed = Annotated[frozenset[str], Form(_rails, _RAILS, sorted)]
 
 

@@ -19,6 +19,7 @@ from lineage_backfill.project.forms import (
     Parameters,
     Positive,
     SomeKeys,
+    StaticKey,
     StaticKeys,
     Steps,
     Texts,
@@ -56,7 +57,7 @@ class CalendarDeclaration:
     grain: Annotated[Grain | None, Star(UNANSWERED)] = None
     cron: Text | None = None
     every: Text | None = None
-    keys: Literal["runtime"] | StaticKeys | None = None
+    keys: Literal["runtime"] | tuple[StaticKey, ...] | None = None
     zone: Zone | None = None
     start: Label | None = None
     end: Label | None = None

@@ -30,8 +30,3 @@ def read_instant(text: str) -> datetime:
     if found.tzinfo is None:
         raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it like {found:%FT%RZ}.")
     return found.astimezone(UTC)
-
-
-def instant_text(instant: datetime) -> str:
-    """Return an instant as documents hold it, in UTC."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.project.declarations import OnDrift, OnEmpty, OnMissing, WriteMode
-from lineage_backfill.runspec.instants import instant_text
+from lineage_backfill.errors import SpecError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import EVERY
+from lineage_backfill.project.declarations import (
+    OnDrift,
+    OnEmpty,
+    OnMissing,
+    TableFormat,
+    WriteMode,
+)
+from lineage_backfill.project.forms import Positive
+from lineage_backfill.typed import JSON, Form, Misfit, Rules, Star, member, plain, reader
 
 SCHEMA_VERSION = 1
+_Version = Literal[1]
+_Format = Annotated[
+    str,
+    Form(lambda value: reader(TableFormat)(value, Rules(JSON)), {"enum": [*get_args(TableFormat)]}),
+]
 
 State = Literal["succeeded", "failed"]
 
@@ -35,7 +49,18 @@ class ProductKey(dict[str, str]):
         return "/".join(f"{_escaped(name)}={_escaped(key)}" for name, key in self.items())
 
 
-Key = str | ProductKey
+def _key(value: Any) -> str | ProductKey:
+    if isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        return ProductKey(value)
+    if isinstance(value, str):
+        return value
+    raise Misfit("must be a string or an object of strings, not {value}", value)
+
+
+_STRINGS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+Key = Annotated[str | ProductKey, Form(_key, {"anyOf": [{"type": "string"}, _STRINGS]}, plain)]
+#: A key, a range, or a box of several dimensions.
+Range = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +85,50 @@ class Partition:
     values: Mapping[str, str | None]
     start: datetime | None = None
 
+    def __post_init__(self) -> None:
+        for column, text in self.values.items():
+            if text in ("", NULL_DIRECTORY):
+                raise SpecError(
+                    f"values.{column}: {text!r} cannot be told from NULL in a table",
+                    hint="Write null for the NULL partition.",
+                )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where a dataset is: a path or a catalog table, with its partition columns."""
 
     dataset: DatasetRef
-    format: str
+    format: _Format = member("delta", shown=True)
     columns: tuple[str, ...]
     location: str | None = None
     table: str | None = None
+
+    def check(self, name: str, partitions: tuple[Partition, ...]) -> None:
+        """Raise SpecError where the place, columns or some partitions contradict each other."""
+        if (self.location is None) == (self.table is None):
+            raise SpecError("exactly one of `location` and `table` is expected")
+        columns = set(self.columns)
+        if len({column.lower() for column in columns}) != len(self.columns):
+            raise SpecError("columns: a column occurs twice")
+        for number, one in enumerate(partitions):
+            left_out = len(columns) - len(one.values)
+            if not one.values.keys() <= columns or left_out > _open_dimensions(one.key):
+                raise SpecError(
+                    f"{name}[{number}].values: names {sorted(one.values)}, the partition columns "
+                    f"are {sorted(columns)}",
+                    hint="Only the column of a dimension that is `*` in the key may be left out.",
+                )
+
+
+def _open_dimensions(key: Key) -> int:
+    """Return how many dimensions of a key are `*`: every present and future key."""
+    return [*key.values()].count(EVERY) if isinstance(key, ProductKey) else int(key == EVERY)
+
+
+def _check_places(name: str, places: Iterable[tuple[int, int]], count: int) -> None:
+    if not all(0 <= first <= last < count for first, last in places):
+        raise SpecError(f"{name}: pairs of places among its {count} partitions are expected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +139,16 @@ class OutputSpec(Target):
     """
 
     scope: tuple[Partition, ...]
-    mode: WriteMode = "overwrite"
-    on_empty: OnEmpty = "clear"
-    on_drift: OnDrift = "fail"
+    mode: WriteMode = member("overwrite", shown=True)
+    on_empty: OnEmpty = member("clear", shown=True)
+    on_drift: OnDrift = member("fail", shown=True)
     merge_on: tuple[str, ...] | None = None
     delete_when: str | None = None
     delete_missing: bool = False
     unsafe_overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        self.check("scope", self.scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +164,23 @@ class InputSpec(Target):
     ranges, of needed partitions that recorded runs have written, whatever the log still shows.
     """
 
-    partitions: tuple[Partition, ...] | None
-    version: int | None = None
-    on_missing: OnMissing = "guard"
+    partitions: Annotated[tuple[Partition, ...] | None, Star()]
+    version: int | None = member(None, shown=True)
+    on_missing: OnMissing = member("guard", shown=True)
     required: tuple[Partition, ...] | None = None
     needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
     along: str | None = None
     mixed: str | None = None
     written: tuple[tuple[int, int], ...] | None = None
+
+    def __post_init__(self) -> None:
+        self.check("partitions", self.partitions or ())
+        self.check("required", self.required or ())
+        count = len(self.partitions or ())
+        for number, pairs in enumerate(self.needs or ()):
+            _check_places(f"needs[{number}]", pairs, count)
+        needed = self.required if self.partitions is None else self.partitions
+        _check_places("written", self.written or (), len(needed or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +190,16 @@ class LineageSpec:
     `facets` holds `job: {partitioning}` and `datasets`, a list of `{dataset, partitioning}`.
     """
 
-    outbox: str | None = None
-    url: str | None = None
-    facets: Mapping[str, Any] = field(default_factory=dict)
+    outbox: str | None = member(None, shown=True)
+    url: str | None = member(None, shown=True)
+    facets: Mapping[str, Any] = member({}, shown=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """The job that is run and the Python function that does it."""
 
-    name: JobRef
+    name: JobRef = member(flat=True)
     entrypoint: str
 
 
@@ -144,25 +215,34 @@ class RunSpec:
     the clock or a schedule.
     """
 
+    schema_version: _Version = member(1, shown=True)
     backfill_id: str
     run_id: str
-    attempt: int
+    attempt: Positive
     token: str
     job: JobSpec
-    partitions: tuple[str | Mapping[str, Any], ...]
+    partitions: tuple[Range, ...]
     keys: tuple[RunKey, ...]
     outputs: tuple[OutputSpec, ...]
     inputs: tuple[InputSpec, ...]
-    parameters: Mapping[str, Any]
-    lineage: LineageSpec
-    result_path: str | None
+    parameters: Mapping[str, Any] = member({}, shown=True)
+    lineage: LineageSpec = member(LineageSpec(), shown=True)
+    result_path: str | None = member(None, shown=True)
     undo: tuple[str, ...] | None = None
     store: str = ""
     keys_derived: bool = False
 
+    def __post_init__(self) -> None:
+        if self.outputs and not any(output.scope for output in self.outputs):
+            raise SpecError("outputs: no partition at all; a run writes at least one")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the run spec as JSON has it."""
-        return {"schema_version": SCHEMA_VERSION, **_members(self)}
+        found: dict[str, Any] = plain(self)
+        return found
+
+
+# Other programs write results, too: what they may leave out has a default, and is always written.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +255,11 @@ class PartitionResult:
     """
 
     key: Key
-    rows_before: int | None
-    rows: int | None
-    fingerprint_before: str | None
-    fingerprint: str | None
-    emptied: bool
+    rows_before: int | None = member(None, shown=True)
+    rows: int | None = member(None, shown=True)
+    fingerprint_before: str | None = member(None, shown=True)
+    fingerprint: str | None = member(None, shown=True)
+    emptied: bool = member(False, shown=True)
     values: Mapping[str, str | None] | None = None
     within: tuple[Key, ...] | None = None
 
@@ -194,10 +274,10 @@ class OutputResult:
     """
 
     dataset: DatasetRef
-    version_before: int | None
-    version: int | None
+    version_before: int | None = member(None, shown=True)
+    version: int | None = member(None, shown=True)
     partitions: tuple[PartitionResult, ...]
-    drift: tuple[str, ...] = ()
+    drift: tuple[str, ...] = member((), shown=True)
     types: Mapping[str, str] | None = None
     merged: Mapping[str, int] | None = None
 
@@ -210,7 +290,7 @@ class PartitionRead:
     """
 
     key: Key
-    fingerprint: str | None
+    fingerprint: str | None = member(None, shown=True)
     values: Mapping[str, str | None] | None = None
 
 
@@ -225,76 +305,41 @@ class InputResult:
     """
 
     dataset: DatasetRef
-    version: int | None
+    version: int | None = member(None, shown=True)
     partitions: tuple[PartitionRead, ...]
     types: Mapping[str, str] | None = None
-    missing: tuple[Key, ...] | None = None
-    unknown: tuple[Key, ...] | None = None
+    missing: tuple[Range, ...] | None = None
+    unknown: tuple[Range, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResult:
     """Why a run failed."""
 
-    class_name: str
-    message: str
-    transient: bool
+    class_name: str = member("", key="class", shown=True)
+    message: str = member("", shown=True)
+    transient: bool = member(False, shown=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What came of one attempt of one run."""
 
-    run_id: str
-    attempt: int
-    token: str
+    schema_version: _Version = member(1, shown=True)
+    run_id: str = member("", shown=True)
+    attempt: int = member(0, shown=True)
+    token: str = member("", shown=True)
     state: State
-    outputs: tuple[OutputResult, ...]
-    inputs: tuple[InputResult, ...]
-    error: ErrorResult | None
-    started_at: datetime
-    ended_at: datetime
+    outputs: tuple[OutputResult, ...] = member((), shown=True)
+    inputs: tuple[InputResult, ...] = member((), shown=True)
+    error: ErrorResult | None = member(None, shown=True)
+    started_at: datetime | None = member(None, shown=True)
+    ended_at: datetime | None = member(None, shown=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result file's document."""
-        return {"schema_version": SCHEMA_VERSION, **_members(self)}
-
-
-#: Members that documents leave out where they say nothing.
-_OPTIONAL = frozenset(
-    {
-        *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
-        *("required", "needs", "along", "mixed", "missing", "unknown", "merged", "keys_derived"),
-        *("written", "merge_on", "delete_when", "delete_missing", "unsafe_overwrite"),
-    }
-)
-
-
-def _members(value: Any) -> dict[str, Any]:
-    found = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-    return {
-        name: member
-        for name, member in found.items()
-        if name not in _OPTIONAL or member not in (None, "", False)
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    if isinstance(value, DatasetRef):
-        return named(value)
-    if isinstance(value, JobSpec):
-        return {**named(value.name), "entrypoint": value.entrypoint}
-    if isinstance(value, ErrorResult):
-        return {"class": value.class_name, "message": value.message, "transient": value.transient}
-    if isinstance(value, InputSpec):
-        members = _members(value)
-        return members if value.partitions is not None else {**members, "partitions": "*"}
-    if is_dataclass(value):
-        return _members(value)
-    if isinstance(value, datetime):
-        return instant_text(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        found: dict[str, Any] = plain(self)
+        return found
 
 
 def _escaped(text: str) -> str:

@@ -62,8 +62,9 @@ def member(
     """Return the field of a dataclass, with what its annotation does not say.
 
     `key` is its name in the document, where it has another. The members of one that is `flat` stand
-    beside the others, one that is `hidden` is not in documents. One that is `shown` is written even if it has its default value. `help` is
-    for readers, also of the JSON Schema; `more` is for those who know it.
+    beside the others; one that is `hidden` is not in documents, one that is `shown` is written even
+    if it has its default value. `help` is for readers, also of the JSON Schema; `more` is for those
+    who know it.
     """
     extra = {"key": key, "flat": flat, "shown": shown, "help": help, **more}
     metadata = {name: one for name, one in extra.items() if one}
@@ -90,19 +91,21 @@ class Misfit(ValueError):
         self.within.append(step)
         return self
 
-    def of(self, name: str, *, hidden: bool = False) -> tuple[str, str]:
+    def of(self, name: str, *, hidden: bool = False, is_path: bool = False) -> tuple[str, str]:
         """Return the value's place, `name` and where in it, and what is wrong with it."""
         place = f"`{name}`"
         for step in reversed(self.within):
-            inner = f"item {step} of {place}" if isinstance(step, int) else f"{place[:-1]}.{step}`"
-            place = inner
+            if isinstance(step, str):
+                place = f"{place[:-1]}.{step}`"
+            else:
+                place = f"{place[:-1]}[{step - 1}]`" if is_path else f"item {step} of {place}"
         names = [name, *(step for step in self.within if isinstance(step, str))]
         hidden = hidden or any(is_secret(one) or one == "headers" for one in names)
         return place, self.fault.replace("{value}", _shown(self.value, hidden=hidden))
 
-    def sentence(self, name: str) -> str:
+    def sentence(self, name: str, *, is_path: bool = False) -> str:
         """Return what is wrong with the member of a name."""
-        return " ".join(self.of(name))
+        return " ".join(self.of(name, is_path=is_path))
 
 
 class Fault(Exception):

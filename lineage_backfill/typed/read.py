@@ -412,7 +412,9 @@ class _Members:
                 try:
                     found[member.name] = read(one, rules)
                 except Misfit as error:
-                    raise Fault(error.sentence(member.key), error.hint) from None
+                    is_path = not rules.style.is_toml
+                    sentence = error.sentence(member.key, is_path=is_path)
+                    raise Fault(sentence, error.hint) from None
                 except Fault as error:
                     raise error.inside(member.key) from error.__cause__
         for member, kind, inner in self.flat:

@@ -12,7 +12,11 @@ import consoles
 import pictures
 import reference
 
+from lineage_backfill.plans.request import Request
+from lineage_backfill.project.settings import ProjectFile
+from lineage_backfill.runspec.values import RunResult, RunSpec
 from lineage_backfill.show import printed
+from lineage_backfill.typed import json_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +30,15 @@ def pages() -> dict[Path, str]:
     for kind in printed.DOCUMENTS:
         text = json.dumps(printed.schema_of(kind), indent=2, ensure_ascii=False)
         made[schemas / f"{kind}.schema.json"] = f"{text}\n"
+    for name, kind in (
+        ("runspec/schemas/run_spec", RunSpec),
+        ("runspec/schemas/result", RunResult),
+        ("schemas/project_file", ProjectFile),
+        ("schemas/request", Request),
+    ):
+        title = f"lineage-backfill: {name.rpartition('/')[2].replace('_', ' ')}"
+        text = json.dumps(json_schema(kind, title), indent=2, ensure_ascii=False)
+        made[schemas.parent / f"{name}.schema.json"] = f"{text}\n"
     for page in (ROOT / "README.md", *sorted(docs.glob("*.md"))):
         if page not in made and consoles.CONSOLE in (text := page.read_text(encoding="utf-8")):
             made[page] = consoles.refreshed(text, docs / "examples")

@@ -20,7 +20,6 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.model import DatasetRef, named
-from lineage_backfill.runspec.instants import instant_text
 from lineage_backfill.runspec.values import (
     KEY_COLUMN,
     InputSpec,
@@ -32,6 +31,7 @@ from lineage_backfill.runspec.values import (
     RunSpec,
     Target,
 )
+from lineage_backfill.typed import instant_text
 from spark_runtime.emit.columns import ColumnLineage, Origin
 from spark_runtime.emit.outbox import Sender, append, default_folder
 from spark_runtime.tables.scope import Member, Scope

@@ -46,7 +46,7 @@ def reconcile(spec: RunSpec, tables: Tables, since: datetime | None = None) -> R
         ended_at=datetime.fromisoformat(last["ended_at"]),
     )
     if ours is spec:
-        Emitter(spec, result.started_at).complete(
+        Emitter(spec, datetime.fromisoformat(last["started_at"])).complete(
             [InputSeen(spec=one, state=tables.state(one, one.version)) for one in pinned],
             [
                 OutputSeen(

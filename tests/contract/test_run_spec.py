@@ -287,7 +287,7 @@ def test_all_of_an_input_requires_its_existing_keys(
 def test_needs_that_name_no_partitions_are_refused(needs: Any) -> None:
     (document,) = specs("hours > j > days", "j", "2024-03-10")
     document["inputs"][0]["needs"] = needs
-    with pytest.raises(SpecError, match=r"inputs\[0\]\.needs"):
+    with pytest.raises(SpecError, match=r"inputs\[0\].*needs\[0\]"):
         parse_spec(document)
 
 

@@ -158,7 +158,7 @@ def test_an_output_whose_table_holds_several_keys_in_a_partition_is_blocked_unle
     made = plan(request({"raw": "2024-03-10"}), "raw > j > days", toml)
     assert summary(made) == {"j": "blocked"}
     said = find(made, "j").reason["text"]
-    assert "2023-06-14 and 2023-06-13 of its output w:days are one partition of its table" in said
+    assert "2024-03-30 and 2024-03-31 of its output w:days are one partition of its table" in said
     merged = toml + 'writes = [{ dataset = "days", mode = "merge" }]'
     made = plan(request({"raw": "2024-03-10"}), "raw > j > days", merged)
     assert find(made, "j").status == "planned"

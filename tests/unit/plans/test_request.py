@@ -55,7 +55,7 @@ def test_product_keys_are_boxes() -> None:
             r"changed\[0\].dataset: `name` must be a string, not 3",
         ),
         ({"changed": "orders"}, "`changed` must be a list"),
-        ({"changed": ["orders"]}, "item 1 of `changed` must be an object, not 'orders'"),
+        ({"changed": ["orders"]}, r"`changed\[0\]` must be an object, not 'orders'"),
         ({"changed": {"dataset": ORDERS}}, "`changed` must be a list"),
         ({"jobs": [{"dataset": ORDERS}]}, r"jobs\[0\]: unknown key `dataset`"),
         ({"jobs": [{"job": ORDERS, "exact": "yes"}]}, r"jobs\[0\]: `exact` must be true or false"),
@@ -78,12 +78,12 @@ def test_product_keys_are_boxes() -> None:
             )
         ),
         *(
-            ({name: [value]}, f"item 1 of `{name}` is empty")
+            ({name: [value]}, rf"`{name}\[0\]` is empty")
             for name in ("columns", "select", "exclude", "ignored_runs")
             for value in ("", "  ")
         ),
         ({"columns": "price"}, "`columns` must be a list"),
-        ({"columns": [1]}, "item 1 of `columns` must be a string, not 1"),
+        ({"columns": [1]}, r"`columns\[0\]` must be a string, not 1"),
         ({"depth": 0}, "`depth` is 0, but must be at least 1"),
         ({"depth": True}, "`depth` must be a whole number"),
         ({"exact": 1}, "`exact` must be true or false"),

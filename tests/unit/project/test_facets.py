@@ -146,9 +146,11 @@ def test_a_number_that_is_null_is_not_given() -> None:
     }
 
 
-def test_one_key_need_not_be_a_list() -> None:
+def test_one_key_of_a_map_need_not_be_a_list() -> None:
     facet = {"reads": [{"dataset": "raw", "mapping": "map", "map": {"eu": "berlin"}}]}
-    held = snapshot([node("j", "raw", "out", facet)], raw={"keys": "berlin"}, out={"keys": "eu"})
+    held = snapshot(
+        [node("j", "raw", "out", facet)], raw={"keys": ["berlin"]}, out={"keys": ["eu"]}
+    )
     assert summary(plan(request({"raw": "berlin"}), held, "")) == {"j": "eu"}
 
 

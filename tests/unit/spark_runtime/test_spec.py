@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import lineage_backfill
@@ -68,36 +69,42 @@ def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
     ("spoil", "complaint"),
     [
         (lambda d: d.update(schema_version=2), "schema_version is 2"),
-        (lambda d: d.pop("token"), "run spec: 'token' is missing"),
-        (lambda d: d.update(attempt="1"), "run spec.attempt: an integer is expected, not '1'"),
-        (lambda d: d.update(attempt=True), "run spec.attempt: an integer is expected, not True"),
-        (lambda d: d.update(surprise=1), "run spec: 'surprise' is unknown"),
-        (lambda d: d["job"].pop("entrypoint"), "run spec.job: 'entrypoint' is missing"),
+        (lambda d: d.pop("token"), "run spec: `token` is missing"),
+        (lambda d: d.update(attempt="1"), "run spec: `attempt` must be a whole number, not '1'"),
+        (lambda d: d.update(attempt=True), "run spec: `attempt` must be a whole number, not true"),
+        (lambda d: d.update(surprise=1), "run spec: unknown key `surprise`"),
+        (lambda d: d["job"].pop("entrypoint"), "run spec: job: `entrypoint` is missing"),
         (
             lambda d: d["keys"][0].update(start="soon"),
-            r"run spec.keys\[0\]: 'soon' is not an instant",
+            r"run spec: keys\[0\]: `start` is 'soon', which is not an instant",
         ),
         (lambda d: d["keys"][0].update(start="2024-01-01T00:00"), "has no UTC offset"),
         (output(scope=[]), "outputs: no partition at all"),
         (output(columns=["day", "DAY"]), "a column occurs twice"),
-        (output(table="x"), "exactly one of 'location' and 'table'"),
-        (output(location=None), "exactly one of 'location' and 'table'"),
-        (output(mode="replace"), "one of overwrite, merge, append, full, not 'replace'"),
-        (output(format="csv"), "one of delta, parquet, not 'csv'"),
+        (output(table="x"), r"outputs\[0\]: exactly one of `location` and `table`"),
+        (output(location=None), r"outputs\[0\]: exactly one of `location` and `table`"),
+        (
+            output(mode="replace"),
+            "`mode` is 'replace', but must be one of overwrite",
+        ),
+        (output(format="csv"), "`format` is 'csv', but must be one of delta, parquet"),
         (output(scope=[{"key": "k", "values": {}}]), r"scope\[0\].values: names \[\]"),
         (output(scope=[{"key": "*", "values": {"hour": "1"}}]), r"names \['hour'\]"),
         (
             output(columns=["day", "hour"], scope=[{"key": {"day": "*"}, "values": {}}]),
             r"names \[\]",
         ),
-        (output(scope=[{"key": "k", "values": {"day": 1}}]), "values.day: a text or null, not 1"),
+        (
+            output(scope=[{"key": "k", "values": {"day": 1}}]),
+            "`values.day` must be a string, not 1",
+        ),
         (output(scope=[{"key": "k", "values": {"day": ""}}]), "cannot be told from NULL"),
         (
             output(scope=[{"key": "k", "values": {"day": "__HIVE_DEFAULT_PARTITION__"}}]),
             "cannot be told from NULL",
         ),
-        (lambda d: d.update(inputs={}), "run spec.inputs: a list is expected"),
-        (lambda d: d["inputs"].append(3), r"inputs\[2\]: an object is expected, not int"),
+        (lambda d: d.update(inputs={}), "run spec: `inputs` must be a list of objects"),
+        (lambda d: d["inputs"].append(3), r"`inputs\[2\]` must be an object, not 3"),
     ],
 )
 def test_what_is_wrong_with_a_spec_is_said_with_its_place(
@@ -124,25 +131,9 @@ def test_files_that_are_no_specs_are_refused(tmp_path: Path) -> None:
         load_spec(tmp_path / "half.json")
 
 
-def members(schema: Any, value: Any, root: Any) -> None:
-    """Check the members of a value against a schema: nothing unknown, nothing missing."""
-    if "$ref" in schema:
-        schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
-    if isinstance(value, dict) and "properties" not in schema and "oneOf" in schema:
-        schema = schema["oneOf"][-1]
-    if isinstance(value, dict) and "properties" in schema:
-        assert set(schema["required"]) <= set(value) <= set(schema["properties"])
-        for name, member in value.items():
-            members(schema["properties"][name], member, root)
-    if isinstance(value, list):
-        items = schema["items"] if "items" in schema else schema["oneOf"][-1]["items"]
-        for item in value:
-            members(items, item, root)
-
-
 def test_the_published_schema_is_that_of_the_parser(document: dict[str, Any]) -> None:
     schema = json.loads((SCHEMAS / "run_spec.schema.json").read_text())
-    members(schema, document, schema)
+    jsonschema.validate(document, schema)
     for name in schema["required"]:
         with pytest.raises(SpecError):
             parse_spec({key: value for key, value in document.items() if key != name})
@@ -191,8 +182,7 @@ def test_the_result_file_is_what_its_schema_says(tmp_path: Path, error: ErrorRes
     path = tmp_path / "new" / "result.json"
     write_result(path, result(error))
     written = json.loads(path.read_text(encoding="utf-8"))
-    schema = json.loads((SCHEMAS / "result.schema.json").read_text())
-    members(schema, written, schema)
+    jsonschema.validate(written, json.loads((SCHEMAS / "result.schema.json").read_text()))
     assert written["started_at"] == "2024-01-01T00:00:00Z"
     assert [one.get("values") for one in written["inputs"][0]["partitions"]] == [
         None,

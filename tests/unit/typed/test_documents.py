@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_with_its_place(
 def test_a_place_in_json_is_a_path() -> None:
     for wrong, says in (
         ({"dataset": 3}, "it: reads[0]: `dataset` must be a string, not 3"),
-        (3, "it: item 1 of `reads` must be an object, not 3"),
+        (3, "it: `reads[0]` must be an object, not 3"),
     ):
         with pytest.raises(UsageError) as caught:
             read(Job, FULL | {"reads": [wrong]}, "it", style=JSON, fault=UsageError)
