@@ -40,6 +40,7 @@ from lineage_backfill.errors import (
     ConfigError,
     EngineError,
     EngineRefusalError,
+    GuardRailError,
     ServiceUnreachableError,
     UnfitRunError,
 )
@@ -398,9 +399,12 @@ class AirflowEngine(Engine):
     def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
         """Return the runs of an attempt's slice, the one to use first."""
         runs, wanted = f"/dags/{segment(one.task.dag)}/dagRuns", one.slice
-        if wanted.kind == "conf":
-            own = self._api.find(f"{runs}/{segment(one.own_id)}")
-            return [] if own is None else [own]
+        own: list[Mapping[str, Any]] = []
+        if wanted.kind in ("conf", "asset") and one.origin is Origin.CREATED:
+            found = self._api.find(f"{runs}/{segment(one.own_id)}")
+            own = [] if found is None else [found]
+        if wanted.kind == "conf" or own:
+            return own
         query: dict[str, Any] = {"order_by": "-run_after"}
         if wanted.start is not None and wanted.end is not None:
             last = wanted.end + (wanted.end - wanted.start)
@@ -411,16 +415,16 @@ class AirflowEngine(Engine):
         else:
             query["run_after_gte"] = one.since.isoformat()
         listed = list(islice(self._api.listed(runs, query, "dag_runs"), _MOST))
-        found = sorted(filter(wanted.fits, listed), key=lambda run: not wanted.is_exact(run))
+        fitting = sorted(filter(wanted.fits, listed), key=lambda run: not wanted.is_exact(run))
         taken = [run for run in listed if wanted.start is not None and wanted.is_exact(run)]
-        if not found and taken:
+        if not fitting and taken:
             raise EngineError(
                 f"run {taken[0]['dag_run_id']} of DAG {one.task.dag} covers"
                 f" {taken[0]['data_interval_start']} .. {taken[0]['data_interval_end']}, not"
                 f" {wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
                 hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
             )
-        return found
+        return fitting
 
     def _look(self, one: _Attempt) -> tuple[Step, Mapping[str, Any] | None]:
         """Read the runs of an attempt; return its next step, and another active run if any."""
@@ -677,7 +681,7 @@ class AirflowEngine(Engine):
         """Fail an attempt that Airflow refuses; without an answer, the attempt continues."""
         try:
             yield
-        except EngineError as error:
+        except (EngineError, GuardRailError) as error:
             self._finish(one, Outcome(state=AttemptState.FAILED, error=error.full_text))
 
     # Outcomes

@@ -10,7 +10,7 @@ from typing import Any
 from lineage_backfill import redaction
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
 from lineage_backfill.engines.airflow.dag import Dag
-from lineage_backfill.engines.airflow.slices import Slice
+from lineage_backfill.engines.airflow.slices import Slice, instant
 from lineage_backfill.errors import EngineError, EngineRefusalError, GuardRailError, UnfitRunError
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.project.declarations import DagTasks
@@ -28,7 +28,8 @@ class NewRuns:
     def __init__(self, api: AirflowApi, writers: Callable[[str], Mapping[str, str]]) -> None:
         self._api = api
         self._writers = writers
-        self._groups: dict[tuple[str, Slice], dict[PlannedRun, DagTasks]] = {}
+        self._groups: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
+        self._upstream: dict[str, Sequence[str]] = {}
         self._absent = set[tuple[str, Slice]]()
         self.waits: dict[str, Collection[str]] = {}
 
@@ -40,7 +41,8 @@ class NewRuns:
         self._absent.clear()
         self.waits = {}
         for run, task, slice_ in planned:
-            self._groups.setdefault((task.dag, slice_), {})[run] = task
+            self._groups.setdefault((task.dag, slice_), {})[run.id] = task
+            self._upstream[run.id] = run.upstream
         risky = defaultdict(list)
         for (dag, slice_), group in self._groups.items():
             if self._others(dag, slice_) or len(group) > 1 or len(dags[dag].tasks) > 1:
@@ -58,9 +60,9 @@ class NewRuns:
             group = self._groups[dag.id, slice_]
             along |= dag.tasks.keys() - self.planned(dag.id, slice_)
             self._refuse_writers(dag.id, slice_)
-            above = {name for run in group for name in run.upstream} - {run.id for run in group}
+            above = {name for run in group for name in self._upstream[run]} - group.keys()
             if len(group) > 1:
-                self.waits |= {run.id: above.difference(run.upstream) for run in group}
+                self.waits |= {run: above.difference(self._upstream[run]) for run in group}
         if along:
             _log.warning(
                 "%d missing runs of DAG %s will be created; also run in them: %s",
@@ -69,7 +71,7 @@ class NewRuns:
 
     def refuse(self, dag: Dag, slice_: Slice, task: DagTasks) -> None:
         """Raise EngineError for a run that should not be created now, after all."""
-        self._refuse_writers(dag.id, slice_)
+        self._refuse_writers(dag.id, slice_, own=task.tasks)
         is_single = len(self._groups.get((dag.id, slice_), ())) <= 1
         if not is_single and (dag.id, slice_) not in self._absent:
             raise EngineError(
@@ -124,9 +126,9 @@ class NewRuns:
         planned = self.planned(dag, slice_)
         return {task: job for task, job in self._writers(dag).items() if task not in planned}
 
-    def _refuse_writers(self, dag: str, slice_: Slice) -> None:
+    def _refuse_writers(self, dag: str, slice_: Slice, own: Collection[str] = ()) -> None:
         group = self._groups.get((dag, slice_), {})
-        others = self._others(dag, slice_)
+        others = {task: job for task, job in self._others(dag, slice_).items() if task not in own}
         if others and not all(task.whole_dag for task in group.values()):
             shown = ", ".join(sorted(others.values())[:_SHOWN])
             raise GuardRailError(
@@ -148,13 +150,16 @@ class NewRuns:
                 "logical_date_lte": (max(end for _, end in dated) + longest).isoformat(),
             }
             there = list(self._api.listed(runs, query, "dag_runs"))
-        exact = {one for one in slices if one.start and any(map(one.is_exact, there))}
+        dates = {instant(run["logical_date"]) for run in there}
+        starts = {one.start for one in slices}
+        there = [run for run in there if instant(run["logical_date"]) not in starts]
         absent = []
         for one in slices:
             if one.key is not None:
                 query = {"partition_key_prefix_pattern": one.key, "order_by": "-run_after"}
                 there = self._api.get(runs, {**query, "limit": 100})["dag_runs"]
-            if one not in exact and not any(map(one.fits, there)):
+            is_exact = one.start is not None and one.start in dates
+            if not is_exact and not any(map(one.fits, there)):
                 absent.append(one)
         return absent
 

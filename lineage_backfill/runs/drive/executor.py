@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -370,12 +371,7 @@ class Executor:
     ) -> Scheduler:
         """Return the scheduler of these runs; `waits` are upstream runs that engines add."""
         return Scheduler(
-            [
-                structs.replace(run, upstream=tuple(dict.fromkeys((*run.upstream, *waits[run.id]))))
-                if run.id in waits
-                else run
-                for run in runs
-            ],
+            _joined(runs, waits),
             max_parallel=self.max_parallel,
             states=states,
             jobs=self.jobs,
@@ -595,3 +591,24 @@ def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
         DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
         for dataset, keys in written.items()
     ]
+
+
+def _joined(
+    runs: Iterable[PlannedRun], waits: Mapping[str, Collection[str]]
+) -> Sequence[PlannedRun]:
+    """Return runs with what they wait for besides their upstream; raises GuardRailError."""
+    if not waits:
+        return list(runs)
+    made = {
+        run.id: structs.replace(run, upstream=(*run.upstream, *sorted(waits.get(run.id, ()))))
+        for run in runs
+    }
+    try:
+        TopologicalSorter({run.id: run.upstream for run in made.values()}).prepare()
+    except CycleError as error:
+        jobs = dict.fromkeys(str(made[name].job) for name in error.args[1])
+        raise GuardRailError(
+            f"{' and '.join(jobs)} wait for each other: their engine starts some of them together",
+            hint="Run one of them first: narrow the plan with --select.",
+        ) from error
+    return list(made.values())

@@ -1003,6 +1003,10 @@ def test_a_run_waits_for_what_its_engine_names_besides_its_upstream(bench: Bench
     executor, backfill_id = start(bench, engine, plan_of(*map(planned_run, "abc")))
     executor.drive(backfill_id)
     assert engine.submitted[-1] == ("a", 1)
+    chained = plan_of(planned_run("a"), planned_run("c", "a"))
+    executor, backfill_id = start(bench, Joining(), chained)
+    with pytest.raises(GuardRailError, match="wait for each other"):
+        executor.drive(backfill_id)
 
 
 @pytest.mark.parametrize("found", [THEIRS, None])
