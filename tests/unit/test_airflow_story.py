@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,13 @@ def test_the_fix_makes_stale_what_the_story_rebuilds_on_any_day(
         story.build(played.lake, *line.split())
     assert played.stale() == []
     assert len(set(played.wanted())) == 13
+
+
+def test_the_page_of_the_first_hour_is_short_and_the_path_that_the_story_takes() -> None:
+    page = (HERE.parents[1] / "first-hour-airflow.md").read_text(encoding="utf-8")
+    verbs = re.findall(r"^(?:\w+=\S+ )?lineage-backfill (\w+)", page, re.MULTILINE)
+    toml = "\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    assert len(verbs) <= 6
+    assert len([line for line in toml.splitlines() if line]) <= 10
+    played = re.findall(r'self\.(?:tool|show)\(\s*"(\w+)"', (HERE / "story.py").read_text())
+    assert played == verbs

@@ -136,21 +136,25 @@ class Story:
     def answer(self) -> None:
         """Write what the draft of the project file asks, and the window of the rolling week."""
         address = (self.folder / "address").read_text().strip()
-        text = self.file.read_text()
-        first = f'grain = "hour"\nstart = "{self.days[0]:%Y-%m-%d}T00"  #'
         window = 'mapping = "window", before = 6'
-        reads = (
-            f'reads = [{{ dataset = "{self.lake}/daily_revenue", namespace = "file", {window} }}]'
-        )
-        rolling = 'task = "build"\nbatch = "key"\n'
-        head, found, tail = text.partition('name = "rolling_week.build"')
-        text = head + found + tail.replace(rolling, f"{rolling}{reads}\n", 1)
-        for old, new in (
-            ('grain = "?"', first),
-            ("http://localhost:8080", address),
-            ('username = "backfill"', 'username = "op"\npoll = 1'),
+        edge = f'dataset = "{self.lake}/daily_revenue", namespace = "file", {window}'
+        text = self.file.read_text()
+        for table, old, new in (
+            ("", "http://localhost:8080", address),
+            ("", 'username = "backfill"', 'username = "op"\npoll = 1'),
+            (
+                f'name = "{self.lake}/raw_orders"',
+                'grain = "?"',
+                f'grain = "hour"\nstart = "{self.days[0]:%Y-%m-%d}T00"',
+            ),
+            (
+                'name = "rolling_week.build"',
+                'batch = "key"',
+                f'batch = "key"\nreads = [{{ {edge} }}]',
+            ),
         ):
-            text = text.replace(old, new, 1)
+            head, found, tail = text.partition(table) if table else ("", "", text)
+            text = head + found + tail.replace(old, new, 1)
         self.file.write_text(text)
 
     def tool(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -150,10 +150,10 @@ def _shape(key: str) -> str:
     return re.sub(r"\d", "0", key)
 
 
-def read_dag(api: AirflowApi, dag: str, known: Dag | None = None) -> Dag:
-    """Return a DAG; its tasks are read again only for a newer version than the `known` one.
+def read_dag(api: AirflowApi, dag: str) -> Dag:
+    """Return a DAG; raises UnfitRunError if Airflow has none with this id.
 
-    Raises UnfitRunError if Airflow has none with this id.
+    Its tasks may change without a new version, as long as no run has used the version.
     """
     details = api.find(f"/dags/{segment(dag)}/details")
     if details is None:
@@ -161,11 +161,8 @@ def read_dag(api: AirflowApi, dag: str, known: Dag | None = None) -> Dag:
             f"Airflow at {api.url} has no DAG {dag}",
             hint="Correct `dag` of the job; see also Airflow's import errors.",
         )
-    found = Dag(details, known.tasks if known else {})
-    if known is None or known.version != found.version:
-        tasks = api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
-        found = Dag(details, {one["task_id"]: one for one in tasks})
-    return found
+    tasks = api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
+    return Dag(details, {one["task_id"]: one for one in tasks})
 
 
 def refuse_unready(api: AirflowApi, dag: Dag) -> None:

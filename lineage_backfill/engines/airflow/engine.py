@@ -340,7 +340,7 @@ class AirflowEngine(Engine):
 
     def _dag(self, dag: str, *, afresh: bool = False) -> Dag:
         if afresh or dag not in self._dags:
-            self._dags[dag] = read_dag(self._api, dag, self._dags.get(dag))
+            self._dags[dag] = read_dag(self._api, dag)
         return self._dags[dag]
 
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
 _SHOWN = 5
+_PART = re.compile(r"{(key|start|end)}")
 
 
 class NewRuns:
@@ -118,7 +120,7 @@ class NewRuns:
             made["lineage_backfill"] |= {"token": spec["token"], "spec": dict(spec)}
         for one in (*group.values(), task):
             for name, text in one.conf.items():
-                made[name] = text.format_map({part: str(key.get(part)) for part in _PARTS})
+                made[name] = _PART.sub(lambda found: str(key.get(found[1])), text)
         return made
 
     def _others(self, dag: str, slice_: Slice) -> dict[str, str]:
@@ -180,7 +182,3 @@ class NewRuns:
                     "Airflow will also start %s, outside the plan, after %s: it waits for %s",
                     ", ".join(others), dag.id, asset["uri"],
                 )  # fmt: skip
-
-
-#: What `conf` of a job may name.
-_PARTS = ("key", "start", "end")
