@@ -22,7 +22,8 @@ from lineage_backfill.project.resolve.resolver import DatasetFacts, Input, JobFa
 class Hop:
     """One step back: these run keys of the job read these stale partitions of the dataset.
 
-    `dataset` is None if the step ends at keys named in the request.
+    `dataset` is None if the step ends at keys named in the request. `lookback` is that of the job
+    where only it relates them.
     """
 
     job: JobRef
@@ -30,6 +31,7 @@ class Hop:
     dataset: DatasetRef | None
     mapping: str
     stale: KeySet
+    lookback: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,7 @@ def _walk(
         keys = _direct(planning, facts, keys)
         found = _nearest(planning, facts, keys)
         if found is None:
-            hops.append(_hop(facts, keys, None, NOTHING))
+            hops.append(_hop(facts, keys, None, _asked(planning, facts)))
             return tuple(hops), {}
         edge, stale = found
         hops.append(_hop(facts, keys, edge, stale))
@@ -226,15 +228,26 @@ def _maker(
     return None if best is None else best[1:]
 
 
+def _asked(planning: Planning, facts: JobFacts) -> PartitionSet:
+    """Return the keys of a job that the request names."""
+    assert facts.calendar is not None
+    named_keys = [one.keys for one in planning.request.jobs if one.job == facts.ref]
+    calendar = facts.calendar
+    return PartitionSet.union([parse(calendar, keys) for keys in named_keys])
+
+
 def _hop(facts: JobFacts, keys: PartitionSet, edge: Input | None, stale: PartitionSet) -> Hop:
+    """Return a step; `stale` are keys named in the request where there is no edge."""
     assert facts.calendar is not None
     mapping = edge.mapping if edge is not None else None
+    direct = keys if mapping is None else mapping.required_unclipped(keys)
     return Hop(
         job=facts.ref,
         keys=render(facts.calendar, keys),
         dataset=edge.dataset if edge is not None else None,
         mapping=mapping.name if mapping is not None else "asked",
         stale=render(mapping.upstream, stale) if mapping is not None else (),
+        lookback=0 if direct & stale else facts.lookback,
     )
 
 
@@ -256,6 +269,7 @@ def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
                 "dataset": named(hop.dataset) if hop.dataset else None,
                 "mapping": hop.mapping,
                 "stale": list(hop.stale),
+                "lookback": hop.lookback,
             }
             for hop in explanation.hops
         ],

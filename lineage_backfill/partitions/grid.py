@@ -24,6 +24,12 @@ _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EVERY: Final = re.compile(r"(\d{1,9})\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+#: The short forms of months, quarters and years, by their number of months.
+_SHORT: Final = {
+    1: re.compile(r"(\d{4})-(\d{2})", re.ASCII),
+    3: re.compile(r"(\d{4})-Q([1-4])", re.ASCII),
+    12: re.compile(r"(\d{4})()", re.ASCII),
+}
 #: A year, a month or a day.
 _PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 
@@ -221,6 +227,14 @@ class _MonthsGrid(_DateGrid):
         super().__init__(grain, here)
         self.example = example
         self._months = months
+
+    def _parse(self, label: str) -> date | None:
+        """Return the day that a label means; `2024-06`, `2024-Q2` and `2024` mean a first day."""
+        match = _SHORT[self._months].fullmatch(label)
+        if match is None:
+            return super()._parse(label)
+        year, number = int(match[1]), int(match[2] or 1)
+        return super()._parse(f"{year:04}-{(number - 1) * min(self._months, 3) + 1:02}-01")
 
     def _first_day(self, ordinal: int) -> date:
         year, month = divmod(ordinal * self._months, 12)

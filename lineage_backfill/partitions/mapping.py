@@ -18,6 +18,7 @@ from lineage_backfill.errors import (
     MissingKeyError,
     UsageError,
 )
+from lineage_backfill.model import listed
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -565,6 +566,8 @@ def _check_dimension(
                 raise DeclarationError(
                     f"the map names a key that does not exist: {error}", hint=error.hint
                 ) from None
+    if spec.kind == "map":
+        _refuse_lacking(ours, dict(spec.table))
 
 
 def _name(axis: StaticAxis | None) -> str | None:
@@ -636,3 +639,15 @@ def _check_table(upstream: Calendar, run: Calendar, table: Mapping[str, tuple[st
                     raise DeclarationError(
                         f"the map names a wrong key: {error}", hint=error.hint
                     ) from None
+    for axis in run.statics:
+        _refuse_lacking(axis, table)
+
+
+def _refuse_lacking(axis: StaticAxis, table: Mapping[str, Sequence[str]]) -> None:
+    """Raise DeclarationError for run keys without a row: their runs would read nothing."""
+    lacks = [key for key in axis.keys if key not in table]
+    if lacks and not axis.runtime and EVERY not in table:
+        raise DeclarationError(
+            f"the map lacks {listed(lacks, 3)}: its run would read nothing",
+            hint="Add what each run key reads; an empty list means nothing.",
+        )

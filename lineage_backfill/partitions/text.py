@@ -81,6 +81,13 @@ def runtime_keys(calendar: Calendar, keys: KeySet) -> Iterator[tuple[str, str]]:
             named = key if isinstance(key, Mapping) else {} if calendar.order else {axis.name: key}
             texts = named.get(axis.name, ())
             texts = (texts,) if isinstance(texts, str) else texts
+            for text in texts:
+                if ".." in str(text):
+                    raise KeyFormatError(
+                        f"{text} is a range, and the keys of {axis.name or 'this calendar'} have "
+                        "no order",
+                        hint="Name them: --partitions KEY,KEY.",
+                    )
             yield from ((axis.name, str(text)) for text in texts if text != EVERY)
 
 

@@ -221,23 +221,23 @@ class Planning:
         return missed
 
     def _check_columns(self, changed: Iterable[DatasetRef]) -> None:
-        """Refuse columns that a changed dataset lacks; warn where only its readers tell them."""
+        """Refuse columns that neither a changed dataset nor its column lineage has."""
         snapshot = self.resolver.snapshot
         for ref in changed:
             node = snapshot.datasets.get(ref)
-            read = {edge.input_column for edge in snapshot.column_edges if edge.input == ref}
-            known = (node and node.fields) or sorted(read - {ALL})
+            edges = snapshot.column_edges
+            traced = {edge.input_column for edge in edges if edge.input == ref}
+            traced |= {edge.output_column for edge in edges if edge.output == ref}
+            known = (node and node.fields) or sorted(traced - {ALL})
             parts = {part for one in known for part in column_parts(one)}
             unknown = [c for c in self.request.columns if parts.isdisjoint(column_parts(c))]
             if not known or not unknown:
                 continue
             names = ", ".join(sorted(unknown))
-            if node is None or not node.fields:
-                self._warn(f"no reader of {ref} is known to use {names}, only {listed(known)}")
-                continue
             raise UnknownNameError(
-                f"dataset {ref} has no column {names}",
-                hint=f"Its columns are {listed(known, 12)}.",
+                f"dataset {ref} has no known column {names}",
+                hint=f"Its known columns are {listed(known, 12)}. Without --columns all readers "
+                "are planned.",
             )
 
     def _restraints(self) -> Constraints:

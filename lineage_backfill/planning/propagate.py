@@ -33,6 +33,8 @@ from lineage_backfill.project.resolve.resolver import (
     Output,
     unknown_reads,
     unlisted_reads,
+    writing_keys,
+    written_keys,
 )
 
 #: One key of one job.
@@ -48,6 +50,9 @@ Cause = tuple[str, str, str]
 LeftCause = tuple[str, str]
 #: Cuts that the request asks for; any other cut needs a decision.
 _BY_CHOICE = frozenset({"excluded", "depth"})
+_GONE: Final = (
+    "what they write is past the retention of its dataset (--allow-expired runs them anyway)"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -253,6 +258,8 @@ class _Run:
         """Return the result of a job without constraints, and its dirty outputs."""
         assert facts.calendar is not None
         stale = self._affected(_dirty_inputs(facts, self.dirty), NOTHING)
+        if facts.beyond:
+            stale = writing_keys(facts.outputs, stale)
         made = []
         for output in facts.outputs:
             assert output.mapping is not None
@@ -288,6 +295,9 @@ class _Run:
             # However it reads its own output, a key reads earlier ones: any later key may be stale.
             reached = facts.calendar.onward(_joined(result.parts))
             result.parts = [reached] * len(result.parts)
+        if facts.beyond:
+            result.parts = list(map(writing_keys, ways.outputs, result.parts))
+            unwidened = list(map(writing_keys, ways.outputs, unwidened))
         result.stale = _joined(result.parts)
         if result.stale.boxes:
             result.serial = bool(facts.own)
@@ -407,8 +417,23 @@ class _Run:
                     causes.append(why)
                     if why[0] == "expired" or edge.data in self._unchosen:
                         result.by_choice = False
+        if constraints.expired and (gone := self._write_gone(facts, result.stale)):
+            left |= gone
+            causes.append(("expired", _GONE))
+            result.by_choice = False
         result.left_causes = tuple(causes)
         return self._left_with(left, calendar, result, ways.own(facts))
+
+    def _write_gone(self, facts: JobFacts, stale: PartitionSet) -> PartitionSet:
+        """Return the stale keys that write only partitions past the retention of outputs."""
+        live = NOTHING
+        for output in facts.outputs:
+            gone = self.constraints.expired(output.data) if self.constraints.expired else NOTHING
+            if not gone or output.mapping is None:
+                return NOTHING
+            kept = written_keys(output, stale) - gone
+            live |= output.mapping.affected_unclipped(kept)
+        return stale - live if facts.outputs else NOTHING
 
     def _left_with(
         self, left: PartitionSet, calendar: Calendar, result: JobResult, own: Sequence[OwnEdge]

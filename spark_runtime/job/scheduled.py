@@ -58,6 +58,7 @@ from lineage_backfill.project.resolve.resolver import (
     read_keys,
     unknown_reads,
     unlisted_reads,
+    writing_keys,
     written_keys,
 )
 from lineage_backfill.project.resolve.runtime_keys import KnownKeys, add_run, declared_keys
@@ -404,7 +405,7 @@ def resolve(
             calendar.zone,
             ", ".join(_text(key.label) for key in expand(calendar, keys)),
         )
-    return resolver, keys
+    return resolver, writing_keys(facts.outputs, keys) or keys  # a run that writes none is refused
 
 
 def _ended(end: datetime, now: datetime, *, is_named: bool) -> datetime:

@@ -344,12 +344,12 @@ STATIC_MAP = """
 [[job.reads]]
 dataset = "regions"
 mapping = "map"
-map = { eu = ["eu", "us"] }
+map = { eu = ["eu", "us"], us = ["us"] }
 """
 DIMENSIONS = """
 [[job.reads]]
 dataset = "by_region"
-dimensions.region = { mapping = "map", map = { eu = ["asia", "eu"] } }
+dimensions.region = { mapping = "map", map = { eu = ["asia", "eu"], us = ["us"] } }
 dimensions.month = { mapping = "offset", by = -1 }
 """
 ALL = """

@@ -364,9 +364,12 @@ def solve(world: World) -> Answer:
             for job in jobs:
                 for dataset, key in product(job.writes, run_keys[job.name]):
                     known = stale[job.name, dataset]
-                    if key not in known and becomes_stale(job, dataset, key, bad, widened):
+                    writes = made[job.name, dataset, key]
+                    if not writes or key in known:
+                        continue
+                    if becomes_stale(job, dataset, key, bad, widened):
                         known.add(key)
-                        bad[dataset] |= made[job.name, dataset, key]
+                        bad[dataset] |= writes
             if before == sum(map(len, stale.values())):
                 return stale
 
@@ -393,6 +396,9 @@ def solve(world: World) -> Answer:
         for job in world.jobs:
             for key, read in product(of(stale, job), job.reads):
                 if reads(job, read, key, widened=True) & expired(world, read.dataset):
+                    left[job.name].add(key)
+            for key in of(stale, job):
+                if all(made[job.name, one, key] <= expired(world, one) for one in job.writes):
                     left[job.name].add(key)
     # A key that requires what nobody repairs is left, and so is what it would have repaired.
     while True:

@@ -95,10 +95,13 @@ def _way_back(explanation: Explanation, names: Names) -> Table:
 
 
 def _row(hop: Hop, names: Names) -> tuple[Text, Text, Text]:
-    read = Text("named in the request")
+    read = Text("named in the request" if not hop.lookback else "another key is named")
     if hop.dataset is not None:
         read = Text.assemble(
             f"{names(hop.dataset)} {keys_on_a_line(hop.stale)}",
             (f"\nit reads {mapping_in_words(hop.mapping)}", "dim"),
         )
+    if hop.lookback:
+        keys = "key" if hop.lookback == 1 else f"{hop.lookback} keys"
+        read.append(f"\nby its lookback: the {keys} after it read it, too", "dim")
     return Text(names(hop.job)), Text(keys_in_words(hop.keys)), read

@@ -201,6 +201,7 @@ class JobFacts:
     hint: Final[str]
     guessed: Final[bool]  # how it reads is unreadable, or declared of its own output as cannot be
     guarded: Final[bool]  # runs only if a guard rail is overridden
+    beyond: Final[bool]  # whether some run keys may write no partition; see `writing_keys`
     is_plain: Final[bool]
     kind: Final[
         int
@@ -414,6 +415,7 @@ class DeclarationResolver:
         found = _live(inputs)
         lookback = max([output.policy.lookback for output in outputs], default=0)
         guarded = declared is not None and bool(declared.protected or declared.idempotent is False)
+        beyond = not all(map(_takes_all, outputs))
         unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
         return JobFacts(
             ref=ref,
@@ -436,6 +438,7 @@ class DeclarationResolver:
             hint=hint,
             guessed=bool(refused) or any(edge.misdeclared for edge in inputs),
             guarded=guarded,
+            beyond=beyond,
             is_plain=calendar is not None and not unusual,
             kind=self._kind(declared, sent.batch, calendar, found.live, outputs),
         )
@@ -707,10 +710,11 @@ class DeclarationResolver:
                 f"one run key would replace all of its output {data.ref} (mode full)",
                 f'Declare mode = "overwrite" in [[job.writes]] of {ref.name!r}.',
             )
-        elif mode not in ("merge", "append") and not covers(run, calendar):
+        elif mode != "merge" and not covers(run, calendar):
             text = f"its output {data.ref} is coarser than its run calendar: one run key would"
+            part = "add a part that no later run can replace"
             trouble = (
-                f"{text} replace a whole partition with a part",
+                f"{text} {part if mode == 'append' else 'replace a whole partition with a part'}",
                 f'Declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar.',
             )
         elif mode == "overwrite" and (pair := self.not_told_apart(data)):
@@ -811,6 +815,35 @@ def written_keys(
         return reached
     first, begun = time.first, time.begun
     return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
+
+
+def writing_keys(outputs: Iterable[Output], keys: PartitionSet) -> PartitionSet:
+    """Return the run keys that write a partition of any of these outputs; others are never run."""
+    writes = NOTHING
+    for output in outputs:
+        if output.mapping is None or _takes_all(output):
+            return keys
+        writes |= output.mapping.affected_unclipped(written_keys(output, keys)) & keys
+    return writes
+
+
+def _takes_all(output: Output) -> bool:
+    """Whether each run key writes a partition of an output, as far as its bounds show."""
+    mapping = output.mapping
+    if mapping is None:
+        return True
+    time, run = mapping.upstream.time, mapping.run.time
+    if time is None and run is not None:
+        return True
+    if mapping.may_lack:
+        return False
+    if time is None or run is None:
+        return True
+    if time.first is not None and (
+        run.first is None or run.grid.start(run.first + 1) <= time.grid.start(time.first)
+    ):
+        return False
+    return _is_within(run.last, run, replace(time, last=max(time.last, time.begun)))
 
 
 def _is_within(key: int, run: TimeAxis, time: TimeAxis) -> bool:

@@ -213,6 +213,9 @@ class Hop(TypedDict):
     dataset: Name | None
     mapping: str
     stale: Keys
+    lookback: NotRequired[
+        Annotated[Count, "That of the job where only it relates the keys; else 0."]
+    ]
 
 
 class PathEnd(TypedDict):

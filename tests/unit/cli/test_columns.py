@@ -181,7 +181,6 @@ def test_readers_of_none_of_the_columns_are_left_out(
         ("address", {"clean", "cities", "legacy", "after_legacy"}),
         ("address.city", {"clean", "cities", "legacy", "after_legacy"}),
         ("address.zip", {"legacy", "after_legacy"}),
-        ("note", {"legacy", "after_legacy"}),
     ],
 )
 def test_each_column_goes_its_own_way(
@@ -189,6 +188,16 @@ def test_each_column_goes_its_own_way(
 ) -> None:
     plan = impact(capsys, "--columns", column, "--events", "events.ndjson")
     assert {name for name, status in statuses(plan).items() if status == "planned"} == run
+
+
+def test_a_column_that_nothing_knows_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["impact", "raw.orders", "--partitions", "2024-01-05", "--now", NOW]
+    assert main([*given, "--columns", "prise", "--events", "events.ndjson"]) == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "dataset shop:raw.orders has no known column prise" in said
+    assert "Its known columns are address.city, id, price." in said
 
 
 def test_a_user_reads_which_it_was(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

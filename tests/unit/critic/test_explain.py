@@ -152,7 +152,7 @@ def test_a_blocked_job_says_what_to_declare() -> None:
 
 
 def test_a_pruned_job_says_that_it_reads_none_of_the_columns() -> None:
-    from lineage_backfill.lineage.snapshot import ColumnEdge, JobNode, LineageSnapshot
+    from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
     from tests.unit.planning.world import dataset
 
     held = LineageSnapshot.of(
@@ -167,7 +167,9 @@ def test_a_pruned_job_says_that_it_reads_none_of_the_columns() -> None:
             ),
         ),
     )
-    planning = session(request({"a": "2024-03-10"}, columns=("price",)), held, DAYS)
+    fields = DatasetNode(ref=dataset("a"), fields=("size", "price"))
+    known = replace(held, datasets={**held.datasets, dataset("a"): fields})
+    planning = session(request({"a": "2024-03-10"}, columns=("price",)), known, DAYS)
     assert explain(planning, job("j"), keys("2024-03-10")).sentence == (
         "it reads none of the changed columns"
     )
@@ -371,6 +373,7 @@ def test_an_explanation_as_a_document() -> None:
                 "dataset": {"namespace": "w", "name": "hours"},
                 "mapping": "overlap",
                 "stale": ["2024-03-10T05"],
+                "lookback": 0,
             }
         ],
         "changed": [
@@ -379,3 +382,19 @@ def test_an_explanation_as_a_document() -> None:
         "planned": [],
         "ends": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("changed_key", "key", "lookback"),
+    [("2024-03-06", "2024-03-04", 2), ("2024-03-06", "2024-03-06", 0)],
+)
+def test_lookback_is_named_where_only_it_relates_a_key_to_the_change(
+    changed_key: str, key: str, lookback: int
+) -> None:
+    toml = DAYS + 'job = [{ name = "j", writes = [{ dataset = "b", lookback = 2 }] }]'
+    planning = session(request({"a": changed_key}), "a > j > b", toml)
+    (hop,) = explain(planning, job("j"), keys(key)).hops
+    assert (shown(hop.stale), hop.lookback) == (changed_key, lookback)
+    asked = session(request(jobs={"j": changed_key}), "a > j > b", toml)
+    (hop,) = explain(asked, job("j"), keys(key)).hops
+    assert hop.lookback == lookback

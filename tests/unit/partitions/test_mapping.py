@@ -220,7 +220,7 @@ def agree(key: Key, other: Key, *without: str) -> bool:
     return all(key.statics[name] == other.statics[name] for name in shared)
 
 
-TO_REGION = (("eu", ("de", "fr")), ("us", ("ca", "de")))
+TO_REGION = (("eu", ("de", "fr")), ("us", ("ca", "de")), ("apac", ()))
 CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], bool]]] = {
     "static keys match by name": (PLACES, PLACES, DEFAULT, agree),
     "an unpartitioned side is read whole": (WHOLE, DAYS, DEFAULT, meets),
@@ -297,14 +297,19 @@ CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], boo
         STOCK,
         SALES,
         MappingSpec(
-            dimensions=(("region", MappingSpec(kind="map", table=(("apac", ("eu", "us")),))),)
+            dimensions=(
+                (
+                    "region",
+                    MappingSpec(kind="map", table=(("apac", ("eu", "us")), ("eu", ()), ("us", ()))),
+                ),
+            )
         ),
         lambda key, other: meets(key, other) and key.statics["region"] == "apac",
     ),
     "a map of a product is of its one static dimension": (
         STOCK,
         SALES,
-        MappingSpec(kind="map", table=(("eu", ("us",)),)),
+        MappingSpec(kind="map", table=(("eu", ("us",)), ("us", ()), ("apac", ()))),
         lambda key, other: (
             meets(key, other) and (key.statics["region"], other.statics["region"]) == ("eu", "us")
         ),
@@ -492,6 +497,13 @@ REGION_MAP = MappingSpec(kind="map", table=(("eu", ("de",)),))
         (COUNTRIES, PLACES, MappingSpec(kind="map", table=(("moon", ("de",)),)), "'moon'"),
         (COUNTRIES, PLACES, MappingSpec(kind="map", table=(("eu", ("moon",)),)), "'moon'"),
         (DAYS, PLACES, MappingSpec(kind="map", table=(("eu", ("2024-W24",)),)), "a wrong key"),
+        (COUNTRIES, PLACES, MappingSpec(kind="map", table=TO_REGION[:2]), "the map lacks apac"),
+        (
+            SALES,
+            SALES,
+            MappingSpec(kind="map", table=(("eu", ("us",)),)),
+            "the map lacks apac, us: its run would read nothing",
+        ),
     ],
 )
 def test_a_contradiction_is_an_error_that_says_what_to_do(

@@ -285,6 +285,16 @@ def test_retention_of_another_input_blocks_as_well() -> None:
     assert left(made) == {"j": "2024-03-21"}
 
 
+def test_a_run_of_a_partition_that_its_output_no_longer_keeps_is_left() -> None:
+    edges = "raw > j > kept\nkept > k > a"
+    made = plan(request({"raw": "2024-03-21T01,2024-03-22T01"}), edges, DAYS)
+    assert summary(made) == {"j": "2024-03-22", "k": "2024-03-22"}
+    assert left(made) == {"j": "2024-03-21", "k": "2024-03-21"}
+    assert "past the retention" in find(made, "j").reason["left"][0]
+    both = plan(request({"raw": "2024-03-21T01"}), "raw > j > kept, b", DAYS)
+    assert summary(both) == {"j": "2024-03-21"}  # its other output keeps that partition
+
+
 def test_what_lookback_adds_to_the_reads_of_a_run_must_be_held_as_well() -> None:
     """Key 24 is corrected by what 25 reads, and 25 reads a partition that is gone."""
     toml = DAYS + (

@@ -688,12 +688,12 @@ def test_an_unknown_column_is_refused_with_those_there_are() -> None:
         lines(("j", "a", "b")), [DatasetNode(ref=dataset("a"), fields=("price", "size"))]
     )
     assert plan(request({"a": "2024-03-10"}, columns=("Price", "size.unit")), held, DAYS).runs
-    with pytest.raises(UnknownNameError, match="no column prize") as caught:
+    with pytest.raises(UnknownNameError, match="no known column prize") as caught:
         plan(request({"a": "2024-03-10"}, columns=("prize",)), held, DAYS)
     assert "price, size" in caught.value.hint
 
 
-def test_a_column_that_only_readers_could_tell_is_warned_about_where_none_reads_it() -> None:
+def test_a_column_that_neither_the_dataset_nor_a_reader_has_is_refused() -> None:
     edge = ColumnEdge(
         job=job("j"),
         input=dataset("a"),
@@ -702,11 +702,28 @@ def test_a_column_that_only_readers_could_tell_is_warned_about_where_none_reads_
         output_column="sum",
     )
     held = LineageSnapshot.of(lines(("j", "a", "b")), column_edges=[edge])
-    said = "no reader of w:a is known to use prize, only Price"
-    for column, warned in (("price", False), ("price.net", False), ("prize", True)):
-        made = plan(request({"a": "2024-03-10"}, columns=(column,)), held, DAYS)
-        assert bool(made.runs) is not warned
-        assert (said in made.warnings) is warned
+    for column in ("price", "price.net"):
+        assert plan(request({"a": "2024-03-10"}, columns=(column,)), held, DAYS).runs
+    with pytest.raises(UnknownNameError, match="no known column prize") as caught:
+        plan(request({"a": "2024-03-10"}, columns=("prize",)), held, DAYS)
+    assert "are Price." in caught.value.hint
+
+
+def test_months_quarters_and_years_may_be_named_by_their_short_forms() -> None:
+    for grain, short, first in (
+        ("month", "2023-10", "2023-10-01"),
+        ("quarter", "2023-Q4", "2023-10-01"),
+        ("year", "2022", "2022-01-01"),
+    ):
+        toml = f'dataset = [{{ name = "*", grain = "{grain}" }}]'
+        made = plan(request({"a": f"{short}..{short}"}), "a > j > b", toml)
+        assert summary(made) == {"j": first}
+
+
+def test_a_range_of_runtime_keys_is_refused() -> None:
+    toml = 'dataset = [{ name = "*", keys = "runtime", column = "shop" }]'
+    with pytest.raises(KeyFormatError, match=r"acme\.\. is a range"):
+        plan(request({"a": "acme.."}), "a > j > b", toml)
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -139,11 +139,12 @@ def test_an_output_coarser_than_the_run_calendar_is_blocked_unless_merged(
     assert summary(made) == {"j": "blocked"}
     assert "coarser than its run calendar" in find(made, "j").reason["text"]
     assert 'mode = "merge"' in find(made, "j").reason["hint"]
-    for mode in ("merge", "append"):  # neither replaces what the other keys made
+    # A part that is appended cannot be replaced by a later run of its key.
+    for mode, status in (("merge", "planned"), ("append", "blocked")):
         writes = f'writes = [{{ dataset = "{output}", mode = "{mode}" }}]'
         kept = toml.replace('name = "j",', f'name = "j", {writes},')
         made = plan(request({"raw": "2024-03-10"}), f"raw > j > {output}", kept)
-        assert find(made, "j").status == "planned"
+        assert find(made, "j").status == status
 
 
 def test_an_output_whose_table_holds_several_keys_in_a_partition_is_blocked_unless_merged() -> None:
@@ -228,3 +229,39 @@ def test_self_dependence_may_be_declared_for_the_time_dimension_of_a_product() -
     """
     made = plan(request({"sales": "day=2024-03-03/region=eu"}), "sales > j > sales", toml)
     assert find(made, "j").partitions == ({"day": ["2024-03-04..2024-03-05"], "region": ["eu"]},)
+
+
+BOUNDED = """dataset = [
+  { name = "raw", grain = "day", start = "2024-01-01" },
+  { name = "out", grain = "day", start = "2024-01-03", end = "2024-01-05" },
+]
+[[job]]
+name = "j"
+grain = "day"
+start = "2024-01-01"
+end = "2024-01-07"
+writes = [{ dataset = "out", lookback = %d }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lookback", "changed", "planned"),
+    [
+        (2, "2024-01-06", "2024-01-04..2024-01-05"),
+        (2, "2024-01-07", "2024-01-05"),
+        (2, "2024-01-03", "2024-01-03"),
+        (2, "2024-01-02", "skipped"),
+        (1, "2024-01-07", "skipped"),
+        (0, "2024-01-02..2024-01-07", "2024-01-03..2024-01-05"),
+    ],
+)
+def test_a_run_key_that_writes_no_partition_is_not_planned(
+    lookback: int, changed: str, planned: str
+) -> None:
+    made = plan(request({"raw": changed}), "raw > j > out", BOUNDED % lookback)
+    assert summary(made) == {"j": planned}
+    for run in runs_of(made, "j"):
+        (read,) = run.reads
+        first = shown(run.partitions)
+        last = f"2024-01-{min(7, int(first[-2:]) + lookback):02}"
+        assert shown(read.keys or ()) == (first if first == last else f"{first}..{last}")

@@ -814,3 +814,15 @@ def test_a_table_for_many_jobs_adds_no_edge_to_one_that_declares_its_own(
     job = declare(load_project(tmp_path), "load", **given)
     assert " ".join(ref.name for ref in job.lineage.reads(job.ref)) == reads
     assert " ".join(ref.name for ref in job.lineage.writes(job.ref)) == writes
+
+
+def test_a_run_after_the_end_of_its_output_corrects_the_last_partitions(nowhere: Project) -> None:
+    made = Dataset("made", grain="day", end="2024-06-10", column="ds", location="/made")
+    late = Calendar(grain="day", end="2024-06-12")
+    writes = [Write(made, lookback=2)]
+    job = declare(nowhere, "j", reads=[Read(DAYS)], writes=writes, calendar=late)
+    spec = run_spec(job, nowhere, StartRequest(keys=["2024-06-11"]), NOW)
+    assert [part.key for part in spec.outputs[0].scope] == ["2024-06-09", "2024-06-10"]
+    assert [part.key for part in spec.inputs[0].partitions or ()][-1] == "2024-06-12"
+    with pytest.raises(DeclarationError, match="2024-06-11 writes no partition"):
+        run_spec(job, nowhere, StartRequest(keys=["2024-06-11"], exact=True), NOW)
