@@ -24,7 +24,6 @@ from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.strict_json import read_parameters
 from lineage_backfill.runspec.values import RunSpec, Target
-from spark_runtime.application import serve_folder
 from spark_runtime.configuration import address_of, load_project, outbox_of
 from spark_runtime.emit.outbox import default_folder, replay
 from spark_runtime.errors import (
@@ -63,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reconcile(load_spec(options.spec), Tables(), _since(options))
             return 0
         project = str(Path(options.project).resolve())
-        # A warm application uses the code it was sent, even if the project's changes.
-        sys.path.insert(len(sys.path) if options.command == "application" else 0, project)
+        sys.path.insert(0, project)
         conf = dict(_setting(text) for text in options.conf)
         if options.command == "declared":
             with contextlib.redirect_stdout(sys.stderr):
@@ -76,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
-        if options.command in ("worker", "application"):
+        if options.command == "worker":
             return _serve(options, conf)
         return _run(options, conf)
     except NothingToRunError as nothing:
@@ -131,10 +129,6 @@ def _parser() -> argparse.ArgumentParser:
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for replies")
     warm.add_argument("--memory", type=int, metavar="BYTES", help="memory limit of each process")
-    shared = commands.add_parser(
-        "application", help="keep Spark warm and answer requests in a folder"
-    )
-    shared.add_argument("--folder", type=Path, required=True, help="its folder")
     told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
     place = told.add_mutually_exclusive_group(required=True)
     place.add_argument("--location", help="where the table is")
@@ -170,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows runs would change, which they write to clones of their tables; a"
         " JSON list on stdin holds their run specs",
     )
-    for command in (single, code, warm, shared, told, past, before, again, rows, trial):
+    for command in (single, code, warm, told, past, before, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -179,8 +173,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
-    if options.command == "application":
-        return serve_folder(options.folder, conf)
     if options.memory is not None:
         # Spark's processes inherit it. It does not limit the address space: a JVM reserves far more
         # than it uses.

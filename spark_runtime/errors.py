@@ -129,22 +129,6 @@ class Stopped(SystemExit):
         return f"stopped by signal {int(self.code or 0) - 128}"
 
 
-class Cancelled(Stopped):
-    """Raised to stop one run; its process continues."""
-
-    def __str__(self) -> str:
-        return "stopped by the user"
-
-
-class Stranded(Cancelled):
-    """Raised to stop a run whose application lost all executors; another one may run it."""
-
-    transient = True
-
-    def __str__(self) -> str:
-        return "the application lost its executors, and the cluster gave it no new ones"
-
-
 def first_line(error: Exception) -> str:
     """Return what Spark says is wrong, without the plan that it adds."""
     return str(error).strip().splitlines()[0].rstrip(";")

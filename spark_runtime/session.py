@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock, local
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from spark_runtime.configuration import user_folder
 from spark_runtime.errors import (
@@ -70,36 +70,20 @@ _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
-#: What the UI of a session with many runs retains of past ones: with Spark's defaults, the plans
-#: and stages of a hundred runs double a small driver's heap.
-LONG_SESSION_CONF: Mapping[str, str] = {
+#: Settings of a Spark that is started from Python, on any master, for tables of megabytes. Little
+#: is kept of past runs: with Spark's defaults the plans and stages of a hundred runs double a small
+#: driver's heap. A table's log is read in one task.
+DRIVER_CONF: Mapping[str, str] = {
+    "spark.app.name": "lineage-backfill",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.ui.dagGraph.retainedRootRDDs": "100",
     "spark.sql.ui.retainedExecutions": "10",
-}
-
-#: Settings for Spark as a library on one machine: loopback, no UI, no more tasks than cores, and
-#: tables of megabytes, not terabytes. Measured on two cores: with all of them, replacing one
-#: partition takes a third of the time, replacing 744 a quarter. `--conf` overrides each.
-LOCAL_CONF: Mapping[str, str] = {
-    **LONG_SESSION_CONF,
-    "spark.master": "local[*]",
-    # No executor can be lost here; if a shuffle file is lost, the job fails rather than recompute
-    # it.
-    _STAGE_ATTEMPTS: "1",
-    "spark.app.name": "lineage-backfill",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.speculation": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.openCostInBytes": "131072",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -112,13 +96,30 @@ LOCAL_CONF: Mapping[str, str] = {
     ),
 }
 
+#: Settings for Spark as a library on one machine: loopback, no UI, no more tasks than cores.
+#: Measured on two cores: with all of them, replacing one partition takes a third of the time,
+#: replacing 744 a quarter. `--conf` overrides each.
+LOCAL_CONF: Mapping[str, str] = {
+    **DRIVER_CONF,
+    "spark.master": "local[*]",
+    # No executor can be lost here; if a shuffle file is lost, the job fails rather than recompute
+    # it.
+    _STAGE_ATTEMPTS: "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.speculation": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.sql.adaptive.enabled": "false",
+}
+
 
 #: With more rows than this, compiled code is faster.
 _WORTH_COMPILING = 20_000
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the running session, that of spark-submit, or a new local one with `conf`.
+    """Return the running session, that of spark-submit, or a new one with `conf`, by default local.
 
     Raises SparkMissingError, JavaMissingError and JarsMissingError before anything is started.
     """
@@ -131,17 +132,13 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     if running is not None:
         return running
     given = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
-    local = {} if given else {**LOCAL_CONF, "spark.jars": ",".join(map(str, find_jars()))}
-    if not given:
-        _check_java()
-        # Python workers must use this Python, whatever is on PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = conf or {}
+    ours = {} if given else _started_here(conf)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
     noticed = {EVERY_QUERY_IS_A_JOB: "false"}
-    wanted = {**local, **SAFE_CONF, **noticed, **(conf or {})}
+    wanted = {**ours, **SAFE_CONF, **noticed, **conf}
     for name, value in {**wanted, **listening({**_submitted(), **wanted})}.items():
         builder = builder.config(name, value)
     import delta.exceptions  # noqa: F401  (turns Delta's conflicts into Python classes)
@@ -158,10 +155,18 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
         ) from error
 
 
-def long_session_conf() -> dict[str, str]:
-    """Return of LONG_SESSION_CONF what spark-submit was not given otherwise."""
-    given = _submitted()
-    return {name: value for name, value in LONG_SESSION_CONF.items() if name not in given}
+def _started_here(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a Spark that this process starts, and prepare its environment."""
+    is_local = conf.get("spark.master", "local").startswith("local")
+    ours = dict(LOCAL_CONF if is_local else DRIVER_CONF)
+    if "spark.jars" not in conf:
+        ours["spark.jars"] = ",".join(map(str, find_jars()))
+    _check_java()
+    # Python workers must use this Python, whatever is on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return ours
 
 
 def _submitted() -> dict[str, str]:
@@ -223,38 +228,25 @@ def assert_safe(spark: SparkSession) -> None:
             )
 
 
-#: The sessions of concurrent runs, by thread.
-_own = local()
-#: The sessions of all active runs, and their lock.
-_open: list[SparkSession] = []
-_opening = Lock()
-
-
 @contextmanager
-def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[SparkSession]:
+def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     """Give a run a new session of this Spark, which is the default in this block.
 
-    It is the default of this thread only, unless the run is `alone`. Settings, temporary views,
-    functions and the current catalog end with it. So do global temporary views and caches, once no
-    other run is active: Spark does not record their owner. What Delta knows of tables stays.
+    Settings, temporary views, functions, caches and the current catalog end with it. What Delta
+    knows of tables stays.
     """
     own = spark.newSession()
-    with _opening:
-        _open.append(own)
-    _make_default(own, alone=alone)
+    _make_default(own)
     try:
         yield own
     finally:
         if is_alive(spark):
-            _make_default(spark, alone=alone)
-        with _opening:
-            _open.remove(own)
-            if not _open and is_alive(spark):
-                spark.catalog.clearCache()
-                spark._jsparkSession.sharedState().globalTempViewManager().clear()
-                for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
-                    if not str(rdd.name()).startswith(_DELTA_STATE):
-                        rdd.unpersist()
+            _make_default(spark)
+            spark.catalog.clearCache()
+            spark._jsparkSession.sharedState().globalTempViewManager().clear()
+            for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+                if not str(rdd.name()).startswith(_DELTA_STATE):
+                    rdd.unpersist()
 
 
 def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -265,37 +257,12 @@ def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     return copy
 
 
-def _make_default(spark: SparkSession, *, alone: bool) -> None:
+def _make_default(spark: SparkSession) -> None:
     kind = type(spark)
     in_jvm = kind._get_j_spark_session_class(spark._jvm)
-    if alone:
-        kind._instantiatedSession = kind._activeSession = spark
-        in_jvm.setDefaultSession(spark._jsparkSession)
-    else:
-        _know_threads(kind)
-        _own.session = spark
+    kind._instantiatedSession = kind._activeSession = spark
+    in_jvm.setDefaultSession(spark._jsparkSession)
     in_jvm.setActiveSession(spark._jsparkSession)
-
-
-class _OfThread:
-    """A class attribute that each thread sees as its own session."""
-
-    def __init__(self, shared: SparkSession | None) -> None:
-        self._shared = shared
-
-    def __get__(self, instance: object, owner: type) -> SparkSession | None:
-        session: SparkSession | None = getattr(_own, "session", self._shared)
-        return session
-
-
-def _know_threads(kind: Any) -> None:
-    """Make PySpark's own functions use the session of the calling thread."""
-    with _opening:
-        if isinstance(vars(kind)["_instantiatedSession"], _OfThread):
-            return
-        active = kind.getActiveSession
-        kind._instantiatedSession = _OfThread(kind._instantiatedSession)
-        kind.getActiveSession = classmethod(lambda _: getattr(_own, "session", None) or active())
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job.attempt import describe_error
 from spark_runtime.job.decorator import load_function
 from spark_runtime.job.runner import run
-from spark_runtime.session import get_session, is_alive
+from spark_runtime.session import get_session, is_alive, session_of_its_own
 from spark_runtime.spec import load_spec
 from spark_runtime.tables.tables import Tables
 
@@ -52,30 +52,28 @@ class Worker:
 
     def answer(self, line: str) -> dict[str, Any]:
         """Handle a request, and return the reply."""
-        identity = None
         try:
             request = json.loads(line)
-            identity = request.get("id")
             if request["op"] == "run":
                 spec = load_spec(request["spec"])
                 state = self.run(spec).state
                 self._collect_garbage()
-                finished = {"op": "finished", "state": state, "result_path": spec.result_path}
-                return {"id": identity, **finished}
+                return {"op": "finished", "state": state, "result_path": spec.result_path}
             if request["op"] == "call":
                 value = load_function(request["entrypoint"])(
                     self.spark, **request.get("arguments", {})
                 )
                 json.dumps(value)
-                return {"op": "returned", "id": identity, "value": value}
+                return {"op": "returned", "value": value}
             raise RuntimeFailure(f"unknown request {request['op']!r}")
         except Exception as error:  # noqa: BLE001 (whatever a job raises is an answer)
             traceback.print_exc(file=sys.stderr)
-            return {"op": "raised", "id": identity, "error": describe(error)}
+            return {"op": "raised", "error": describe(error)}
 
     def run(self, spec: RunSpec) -> RunResult:
-        """Run a run spec in the session."""
-        return run(self.spark, spec, self.tables)
+        """Run a run spec in a session of its own."""
+        with session_of_its_own(self.spark) as session:
+            return run(session, spec, self.tables.within(session))
 
     def _collect_garbage(self) -> None:
         self._runs += 1
@@ -89,10 +87,10 @@ def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str
     try:
         spark = get_session(conf)
     except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
-        reply(op="raised", id=None, error=describe(error))
+        reply(op="raised", error=describe(error))
         return 1
     worker = Worker(spark)
-    reply(op="ready")
+    reply(op="ready", application=spark.sparkContext.applicationId)
     for line in requests:
         if line.strip():
             answer = worker.answer(line)

@@ -150,7 +150,7 @@ def main() -> None:
                 spec = json.loads(Path(request["spec"]).read_text())
                 state = run(spec, options.project / "journal")
                 reply = {"op": "finished", "state": state, "result_path": spec["result_path"]}
-            replies.write(json.dumps({**reply, "id": request["id"]}) + "\n")
+            replies.write(json.dumps(reply) + "\n")
 
 
 if __name__ == "__main__":

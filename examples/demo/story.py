@@ -22,7 +22,7 @@ from lineage_backfill.cli.output.plan_forms import show
 from lineage_backfill.cli.output.progress import progress
 from lineage_backfill.cli.output.render import table
 from lineage_backfill.cli.output.tables import report_table
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
@@ -52,7 +52,7 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
     project = open_project(prepare(folder, period) / FILE_NAME)
     with Workspace(project).open_engines() as engines:
         engine = engines["local"]
-        assert isinstance(engine, LocalEngine)
+        assert isinstance(engine, SparkEngine)
         demo = Demo(project, engine, period, console)
         holds = demo.build() and demo.fix()
     console.print()
@@ -68,7 +68,7 @@ class Demo:
     """One run of the demo; each step returns whether it passed."""
 
     def __init__(
-        self, project: Project, engine: LocalEngine, period: Period, console: Console
+        self, project: Project, engine: SparkEngine, period: Period, console: Console
     ) -> None:
         self._project = project
         self._engine = engine

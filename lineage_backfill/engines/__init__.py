@@ -12,8 +12,9 @@ from lineage_backfill.ports import Engine
 ENGINES: Mapping[str, str] = {
     "airflow": "lineage_backfill.engines.airflow.engine:AirflowEngine",
     "command": "lineage_backfill.engines.command.engine:CommandEngine",
-    "local": "lineage_backfill.engines.spark.local:LocalEngine",
-    "spark-submit": "lineage_backfill.engines.spark.applications:spark_submit_engine",
+    "local": "lineage_backfill.engines.spark.engine:spark_engine",
+    "spark": "lineage_backfill.engines.spark.engine:spark_engine",
+    "spark-submit": "lineage_backfill.engines.spark.settings:refuse_spark_submit",
 }
 _PLUGINS = Plugins("lineage_backfill.engines", "an", "engine", Engine)
 

@@ -527,7 +527,7 @@ class Limits:
 
 
 #: The kinds of engines that start Spark themselves, and take its properties as `conf`.
-SPARK_ENGINES = ("local", "spark-submit")
+SPARK_ENGINES = ("local", "spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What running the demo's backfill costs, beside the same transformations written by hand.
 
     python scripts/bench/execute.py [--rounds N] [--submits N] [--folder DIR]
-        [--cluster MASTER [--each N] [--small N]]
+        [--cluster MASTER]
 
 In one warm session and in turns: the backfill through the local engine, without fingerprints and
 with, and its runs by hand, as range jobs that read, compute and write and do nothing else. The rows
@@ -10,11 +10,8 @@ process, the worker and its JVM, which a busy machine disturbs less; the start o
 reported apart. Then where our own time goes, and what one spark-submit for each (job, key) would
 take: a few are timed, the rest is multiplied. Prints one JSON line for each.
 
-With --cluster, only the backfill is measured, in turns: through the local engine, in a warm
-application on that cluster and, in N of the rounds, in an application for each run. Each has as
-many cores as this machine, so two workers of the cluster must offer them (`CORES=2
-scripts/spark-cluster up` on a machine with two). With --small, N runs of one row each go through
-the first two instead, with one core, and the memory that they leave is measured.
+With --cluster, only the backfill is measured, in turns: through the local engine and through a
+worker whose tasks run on that cluster, with the settings of docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -37,14 +34,13 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyspark
-import small_runs
 from rich.console import Console
 
 from examples.demo.folder import prepare
 from examples.demo.period import MARCH
 from examples.demo.story import FAULT, Demo
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
@@ -64,16 +60,6 @@ from spark_runtime.tables.fingerprint import SETTING
 
 HERE = Path(__file__).parent
 OURS = ("plain", "fingerprints")
-#: Settings for small tables in local files, which hold on the cluster as well as here.
-_ALIKE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.speculation")
-_JAVA = "spark.driver.extraJavaOptions"
-_ON_CLUSTER = {
-    "spark.driver.host": "127.0.0.1",
-    _JAVA: LOCAL_CONF[_JAVA],
-    _JAVA.replace("driver", "executor"): LOCAL_CONF[_JAVA],
-    "spark.executor.memory": "768m",
-    "spark.ui.enabled": "false",
-}
 
 
 class Taken(NamedTuple):
@@ -90,7 +76,7 @@ class Taken(NamedTuple):
 class Bench:
     """The demo's folder with its history built, and a warm worker."""
 
-    def __init__(self, project: Project, engine: LocalEngine) -> None:
+    def __init__(self, project: Project, engine: SparkEngine) -> None:
         self.project = project
         self.engine = engine
         self.workspace: Workspace
@@ -264,77 +250,33 @@ def submits(bench: Bench, count: int) -> dict[str, Any]:
     }
 
 
-def small_ones(folder: Path, master: str, number: int) -> None:
-    """Do many small runs here and in a warm application, and print what they take and leave."""
-    small_runs.prepare(folder)
-    state = folder / "state"
-    local = {name: text for name, text in LOCAL_CONF.items() if name != "spark.master"}
-    engines = {
-        "local": create_engine(
-            "local",
-            {"conf": {**local, "spark.master": "local[1]"}},
-            project=folder,
-            state_dir=state / "local",
-        ),
-        "reused": create_engine(
-            "spark-submit",
-            {**cluster_settings(master, {}, cores=1), "reuse": True},
-            project=folder,
-            state_dir=state / "cluster",
-        ),
-    }
-    try:
-        for found in small_runs.measure(folder, engines, number):
-            print_line(found)
-    finally:
-        for engine in engines.values():
-            engine.close()
-
-
-def cluster_settings(master: str, spark: Mapping[str, str], *, cores: int) -> dict[str, Any]:
-    """Return the settings of an engine on the cluster, for small tables as here."""
-    alike = {name: text for name, text in LOCAL_CONF.items() if name.startswith(_ALIKE)}
-    limits = dict.fromkeys(("spark.executor.cores", "spark.cores.max"), str(cores))
-    conf = {**alike, **spark, **_ON_CLUSTER, **limits}
-    conf.pop("spark.master", None)
-    return {"master": master, "conf": conf, "env": {"SPARK_LOCAL_IP": "127.0.0.1"}}
-
-
-def on_cluster(bench: Bench, master: str, rounds: int, each: int) -> dict[str, Any]:
-    """Run the backfill in turns here, in warm applications and in one for each run."""
-    settings = cluster_settings(master, bench.project.spark, cores=os.cpu_count() or 1)
+def on_cluster(bench: Bench, settings: Mapping[str, Any], rounds: int) -> dict[str, Any]:
+    """Run the backfill in turns here and on a cluster, with these settings of an engine."""
     state = bench.project.root / ".lineage-backfill"
-
-    def engine(**more: object) -> Engine:
-        given = {**settings, **more}
-        return create_engine("spark-submit", given, project=bench.project.code, state_dir=state)
-
-    engines = {"local": bench.engine, "reused": engine(reuse=True), "each": engine(reuse=False)}
-    left = {"local": rounds, "reused": rounds, "each": each}
+    given = {**settings, "conf": {**bench.project.spark, **settings["conf"]}}
+    given["conf"].pop("spark.master", None)
+    far = create_engine("spark", given, project=bench.project.code, state_dir=state / "far")
+    engines = {"local": bench.engine, "cluster": far}
     bench.ours(fingerprints=True)
     rows = bench.rows()
     took: dict[str, list[float]] = {name: [] for name in engines}
     began = time.perf_counter()
-    bench.ours(fingerprints=True, engine=engines["reused"])
+    bench.ours(fingerprints=True, engine=far)
     first = time.perf_counter() - began
     try:
-        for number in range(rounds):
+        for _ in range(rounds):
             for name, one in engines.items():
-                if number < left[name]:
-                    way = partial(bench.ours, fingerprints=True, engine=one)
-                    took[name].append(round(bench.taken(way).wall, 2))
-                    assert bench.rows() == rows, f"{name} has written other rows"
+                way = partial(bench.ours, fingerprints=True, engine=one)
+                took[name].append(round(bench.taken(way).wall, 2))
+                assert bench.rows() == rows, f"{name} has written other rows"
     finally:
-        for one in engines.values():
-            if one is not bench.engine:
-                one.close()
-    least = {name: min(seconds) for name, seconds in took.items() if seconds}
+        far.close()
+    least = {name: min(seconds) for name, seconds in took.items()}
     return {
         "runs": len(bench.runs),
-        "reused_with_start_s": round(first, 2),
+        "cluster_with_start_s": round(first, 2),
         **{f"{name}_s": seconds for name, seconds in took.items()},
-        "reused_to_local": round(least["reused"] / least["local"], 2),
-        **({"reused_to_each": round(least["reused"] / least["each"], 3)} if each else {}),
+        "cluster_to_local": round(least["cluster"] / least["local"], 2),
     }
 
 
@@ -344,14 +286,15 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     project = open_project(prepare(folder, MARCH) / FILE_NAME)
     with Workspace(project).open_engines() as engines:
         engine = engines["local"]
-        assert isinstance(engine, LocalEngine)
+        assert isinstance(engine, SparkEngine)
         began = time.perf_counter()
         engine.open()
         print_line({"session_start_s": round(time.perf_counter() - began, 2)})
         bench = Bench(project, engine)
         bench.build()
         if options.cluster:
-            print_line(on_cluster(bench, options.cluster, rounds, options.each))
+            conf = {"spark.executor.memory": "1g"}  # as in docs/cluster.md
+            print_line(on_cluster(bench, {"master": options.cluster, "conf": conf}, rounds))
             return
         least = in_turns(bench, rounds)
         by_hand = least["by_hand"]
@@ -405,17 +348,9 @@ def main() -> None:
     parser.add_argument("--submits", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="default: a temporary one")
     parser.add_argument("--cluster", metavar="MASTER", help="measure the backfill here and there")
-    parser.add_argument("--each", type=int, default=1, help="rounds of an application for each run")
-    parser.add_argument("--small", type=int, metavar="N", help="measure small runs on the cluster")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary) / "demo"
-        if options.small is None:
-            measure(folder, options)
-        elif options.cluster is None:
-            parser.error("--small needs --cluster")
-        else:
-            small_ones(folder, options.cluster, options.small)
+        measure(options.folder or Path(temporary) / "demo", options)
 
 
 if __name__ == "__main__":

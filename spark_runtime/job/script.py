@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import os
+import runpy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,9 +29,7 @@ from spark_runtime.job.arguments import add_arguments, read_request
 from spark_runtime.job.attempt import Attempt
 from spark_runtime.job.context import RunContext
 from spark_runtime.job.datasets import Calendar, Dataset, Dimension, Read, Write
-from spark_runtime.job.mainfile import run_file
 from spark_runtime.job.scheduled import Batch, declare, run_specs
-from spark_runtime.job.threads import OfThreads
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables.tables import Tables
@@ -52,7 +52,7 @@ class _Request:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Run:
-    """A run of a thread; `asked` is None if a caller of the script has begun it.
+    """A run of this process; `asked` is None if a caller of the script has begun it.
 
     `before` is the last uncaught exception before it.
     """
@@ -62,8 +62,8 @@ class _Run:
     before: BaseException | None = None
 
 
-#: The runs of this process, by thread: that of a script within that of its caller.
-_running: OfThreads[_Run] = OfThreads()
+#: The runs of this process, one within another: that of a script within that of its caller.
+_running: list[_Run] = []
 
 
 def run_context(
@@ -91,9 +91,7 @@ def run_context(
     uncaught exception (in a notebook cell), it ends that run and begins another. A script that is
     run as a job has one run only: after its end this raises EntrypointError.
 
-    A run belongs to the thread that began it. Other threads find it if it is the only one of the
-    process that is active; otherwise this raises EntrypointError, and so do `read` and
-    `write_partitions`. With arguments that fit no active run, a thread begins its own.
+    A process has one run at a time, which all of its threads find.
     """
     asked = _Request(
         job=job,
@@ -103,11 +101,10 @@ def run_context(
         arguments=None if arguments is None else tuple(arguments),
         config=config,
     )
-    found = _found()
-    active = [one for one in found if one.context.result is None and _is_of(one, asked)]
-    if active:
-        return _only(active).context
-    if any(one.asked is None for one in found):
+    last = _running[-1] if _running else None
+    if last is not None and last.context.result is None and _is_of(last, asked):
+        return last.context
+    if last is not None and last.asked is None:
         raise EntrypointError(
             "the run of this script has ended, and the script asks for another",
             hint="Write all outputs before the end of its `with` block; another job is another "
@@ -148,12 +145,12 @@ def run_context(
 def read(
     dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
 ) -> DataFrame | None:
-    """Return the partitions that the run of this thread needs; see RunContext.read."""
+    """Return the partitions that the run of this process needs; see RunContext.read."""
     return _current().read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
 
 
 def write_partitions(frame: DataFrame, output: str | None = None, **options: Any) -> OutputResult:
-    """Replace the partitions of the run of this thread; see RunContext.write."""
+    """Replace the partitions of the run of this process; see RunContext.write."""
     return _current().write(frame, output, **options)
 
 
@@ -171,7 +168,7 @@ class Script:
         """Run the file; `run_context()` in it returns the run. Raises what the file raises."""
         try:
             with entered(context):
-                run_file(self.path)
+                _run_file(self.path)
         except Stopped:
             raise
         except SystemExit as exit_:
@@ -181,22 +178,20 @@ class Script:
 
 @contextmanager
 def entered(context: RunContext) -> Iterator[None]:
-    """Make this the run of this thread in this block."""
-    run = _Run(context)
-    _running.hold(run)
+    """Make this the run of this process in this block."""
+    depth = len(_running)
+    _running.append(_Run(context))
     try:
         yield
     finally:
-        _running.drop(run)
+        del _running[depth:]
 
 
 def _begin(spark: SparkSession, spec: RunSpec, asked: _Request) -> RunContext:
-    """Begin a run of this thread; an earlier unfinished one of it, or of an ended one, ends."""
-    error = _last_error()
-    for one in (*_running.of_ended_threads(), *_running.of_this_thread()[-1:]):
-        if one.asked is not None:
-            one.context.abandon(None if error is one.before else error)
-            _running.drop(one)
+    """Begin a run; an earlier unfinished one ends."""
+    if _running and _running[-1].asked is not None:
+        last, error = _running.pop(), _last_error()
+        last.context.abandon(None if error is last.before else error)
     attempt = Attempt(spark, spec, Tables(spark))
     try:
         attempt.begin()
@@ -204,7 +199,7 @@ def _begin(spark: SparkSession, spec: RunSpec, asked: _Request) -> RunContext:
         attempt.end(error)
         raise
     context = RunContext(attempt, ends_itself=True)
-    _running.hold(_Run(context, asked, _last_error()))
+    _running.append(_Run(context, asked, _last_error()))
     atexit.register(_left, attempt)
     return context
 
@@ -237,29 +232,25 @@ def _left(attempt: Attempt) -> None:
             attempt.end(_last_error() or error)
 
 
-def _found() -> list[_Run]:
-    """Return the run of this thread; if it has none, those of all threads, active ones first."""
-    if own := _running.of_this_thread():
-        return own[-1:]
-    newest = _running.newest()
-    return [one for one in newest if one.context.result is None] or newest
-
-
-def _only(runs: list[_Run]) -> _Run:
-    """Return the only run; raises EntrypointError if there are others."""
-    if len(runs) > 1:
-        raise EntrypointError(
-            f"this process does {len(runs)} runs at once, and this thread belongs to none of them",
-            hint="Call run_context() in the script's own thread, and use what it returns in the "
-            "other threads: run.read(…), run.write(…).",
-        )
-    return runs[0]
-
-
 def _current() -> RunContext:
-    runs = _found()
-    if not runs:
+    if not _running:
         raise EntrypointError(
             "this process has no run", hint='Begin one: run_context("orders_daily").'
         )
-    return _only(runs).context
+    return _running[-1].context
+
+
+def _run_file(path: Path) -> None:
+    """Run a file as `python FILE` does, without arguments; raises what the file raises.
+
+    Arguments, environment and working directory are restored afterwards.
+    """
+    arguments, environment, folder = sys.argv, dict(os.environ), Path.cwd()
+    sys.argv = [str(path)]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv = arguments
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)

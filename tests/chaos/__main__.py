@@ -28,7 +28,7 @@ from tests.chaos.lake import SparkTables
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
 from tests.chaos.schedules import Schedule, Templates, play
 from tests.chaos.world import FileTables, Tables
-from tests.e2e.test_spark_submit import SCRIPT, SETTINGS
+from tests.e2e.test_spark_cluster import SCRIPT, SETTINGS
 from tests.services.yarn import Yarn
 from tests.sessions import INTERPRETED
 
@@ -44,14 +44,10 @@ def main() -> int:
     )
     parser.add_argument(
         "--engine",
-        choices=["local", "command", "spark-submit", "cluster"],
+        choices=["local", "command", "standalone", "yarn-client", "yarn-cluster"],
         default="local",
-        help="command: without Spark; spark-submit: an application a run; cluster: warm ones",
+        help="command: without Spark; the others: on a cluster of this machine",
     )
-    parser.add_argument(
-        "--at-once", type=int, default=1, metavar="N", help="the runs at once of a warm application"
-    )
-    parser.add_argument("--on", choices=["standalone", "yarn"], default="standalone")
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
@@ -60,39 +56,35 @@ def main() -> int:
     if options.schedules is not None:
         return _play(options.schedules, options.seed)
     kills = backfills = 0
-    is_cluster = options.engine in ("cluster", "spark-submit")
-    real = is_cluster and options.tables != "files"
-    if (options.engine, options.tables == "files") in (("command", False), ("spark-submit", True)):
-        parser.error(f"--engine {options.engine} cannot write --tables {options.tables}")
-    if options.at_once > 1 and options.engine != "cluster":
-        parser.error("--at-once is for --engine cluster")
+    on, _, mode = options.engine.partition("-")
+    is_cluster = on in ("standalone", "yarn")
+    if is_cluster and options.tables == "files":
+        parser.error(f"--engine {options.engine} needs --tables delta")
+    if options.engine == "command" and options.tables != "files":
+        parser.error(f"--engine command cannot write --tables {options.tables}")
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if options.store == "postgresql" else None
-        clusters = {"standalone": _standalone, "yarn": _yarn}
-        cluster = stack.enter_context(clusters[options.on]()) if real else {}
-        if cluster:
-            cluster |= (
-                {"cluster": True, "runs_at_once": options.at_once}
-                if options.engine == "cluster"
-                else {"kind": "spark-submit", "reuse": False}
-            )
+        cluster: dict[str, Any] = {}
+        if is_cluster:
+            started = _standalone() if on == "standalone" else _yarn(mode)
+            cluster = {"kind": "spark", **stack.enter_context(started)}
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
-                fewest, times = (_AT_ONCE, 2) if real else (1, 4)  # runs of a cluster take long
-                days = DAYS[:1] if options.engine == "spark-submit" else DAYS
+                # Runs of a cluster take long.
+                fewest, times = (_AT_ONCE, 2) if is_cluster else (1, 4)
+                days = DAYS[:1] if mode == "cluster" else DAYS
                 tables: Tables = (
-                    FileTables(folder, days, engine=options.engine, at_once=options.at_once)
+                    FileTables(folder, days, engine=options.engine)
                     if options.tables == "files"
                     else SparkTables(folder, days, cluster=cluster)
                 )
                 scenario = Scenario(folder, url, tables, days=days)
                 wanted = min(options.kills - kills, chance.randint(fewest, _AT_ONCE))
-                patience = 30.0 if options.tables != "files" else 3.0 if is_cluster else 0.6
+                patience = 30.0 if options.tables != "files" else 0.6
                 disturb_at_random(scenario, chance, kills=wanted, patience=patience, times=times)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
                 scenario.check(rewritten=scenario.workers_killed)
-            scenario.end_applications()
             if cluster.get("master") == "yarn":
                 Yarn(Path(cluster["env"]["HADOOP_CONF_DIR"]).parent).end_applications()
             kills += scenario.kills
@@ -114,13 +106,13 @@ def _standalone() -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _yarn() -> Iterator[dict[str, Any]]:
-    """Start a small YARN; the settings of an engine there, in cluster mode."""
+def _yarn(mode: str) -> Iterator[dict[str, Any]]:
+    """Start a small YARN; the settings of an engine there, in a deploy mode."""
     with tempfile.TemporaryDirectory(prefix="lb-yarn-") as folder:
         yarn = Yarn(Path(folder))
         try:
             yarn.call("up")
-            yield yarn.settings("cluster")
+            yield yarn.settings(mode)
         finally:
             yarn.call("down")
 

@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.spark.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
@@ -134,17 +133,10 @@ class DisturbedStore(SqlRunStore):
             self.reach(f"after {step}")
 
 
-def _engine(
-    reach: Disturbance, *, kind: str = "local", cluster: bool = False, **settings: Any
-) -> Engine:
+def _engine(reach: Disturbance, *, kind: str = "local", **settings: Any) -> Engine:
     """Return an engine in whose process something happens around its calls."""
-    engine: Engine
-    if cluster:
-        seats = {name: settings.pop(name, 1) for name in ("slots", "runs_at_once")}
-        engine = ReusingEngine(ReuseSettings(**seats, orphan_seconds=5), **settings)
-    else:
-        folders = {name: settings.pop(name) for name in ("project", "state_dir")}
-        engine = create_engine(kind, settings, **folders)
+    folders = {name: settings.pop(name) for name in ("project", "state_dir")}
+    engine = create_engine(kind, settings, **folders)
     submit, listen = engine.submit, engine.listen
 
     def submit_disturbed(spec_path: Path, token: str) -> str:
@@ -190,7 +182,7 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
 
     settings = what.tables.settings()
     kills = {"WORKER_KILLS": ",".join(f"{one} {number}" for one, number in what.worker_kills)}
-    if settings.get("master") == "yarn":  # its driver has the environment of its container
+    if settings.get("deploy_mode") == "cluster":  # its driver has the environment of its container
         settings["conf"] |= {f"spark.yarn.appMasterEnv.{k}": v for k, v in kills.items()}
     engine = _engine(
         reach,
@@ -205,17 +197,14 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
         hooks=[hook.id for hook in what.hooks],
         engines={"local": engine},
         spec_builder=spec,
-        max_parallel=settings.get("slots", 1) * settings.get("runs_at_once", 1),
+        max_parallel=settings.get("workers", 1),
         state_dir=what.folder / "state",
         retry_policy=RetryPolicy(max_attempts=4, wait=timedelta(milliseconds=1)),
         clock=clock,
     )
     try:
         if what.backfill_id is not None:
-            state = executor.resume(what.backfill_id)
-            # A run that was killed twice in warm applications has failed for good.
-            is_failed = state is BackfillState.FAILED and settings.get("cluster")
-            return executor.retry(what.backfill_id) if is_failed else state
+            return executor.resume(what.backfill_id)
         backfill_id = executor.start(what.plan)
         (what.folder / "id.new").write_text(backfill_id)
         (what.folder / "id.new").replace(what.folder / "id")

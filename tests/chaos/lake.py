@@ -93,7 +93,7 @@ class SparkTables:
     """Each table is one of Delta; one warm Spark worker writes them.
 
     They are made and read by the session of this process. With `cluster`, the settings of an
-    engine, one application at once writes them there.
+    engine, its runs write them there.
     """
 
     folder: Path
@@ -122,7 +122,7 @@ class SparkTables:
             writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
-        """One worker on two threads, or one application at once."""
+        """One worker on two threads, or an engine on a cluster."""
         if self.cluster:
             return {**self.cluster, "conf": {**self.cluster["conf"], **INTERPRETED}}
         conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1", **INTERPRETED}

@@ -138,7 +138,7 @@ class Tables(Protocol):
         """Make them as they are before a backfill."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the engine whose workers write them, with `cluster` a warm one."""
+        """Return the settings of the engine whose workers write them."""
 
     def read(self) -> Contents:
         """Return what they hold."""
@@ -157,9 +157,7 @@ class FileTables:
     folder: Path
     days: Sequence[str]
     entrypoint: str = "fake:succeed"
-    #: "cluster": warm applications do the work, by a spark-submit without Spark.
     engine: str = "local"
-    at_once: int = 1  # the runs of a warm application
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -182,16 +180,7 @@ class FileTables:
         if self.engine == "command":
             command = FAKE_WORKER.with_name("fake_command.py")
             return {"kind": "command", "argv": [sys.executable, str(command), "{spec}"]}
-        if self.engine == "local":
-            return {"command": (sys.executable, "-S", str(FAKE_WORKER)), "slots": 2}
-        program = self.folder / "spark" / "bin" / "spark-submit"
-        if not program.exists():  # one that runs cannot be written
-            program.parent.mkdir(parents=True)
-            fake = FAKE_WORKER.with_name("fake_spark_submit.py")
-            program.write_text(f"#!{sys.executable}\n{fake.read_text()}")
-            program.chmod(0o755)
-        given = {"spark_home": str(self.folder / "spark"), "master": "spark://none:1", "jars": []}
-        return {**given, "slots": 2, "runs_at_once": self.at_once, "cluster": True}
+        return {"command": (sys.executable, "-S", str(FAKE_WORKER)), "workers": 2}
 
     def read(self) -> Contents:
         """Read all files; what a dead writer left aside is no partition."""

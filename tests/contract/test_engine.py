@@ -18,7 +18,7 @@ import pytest
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.spark.applications import ReusingEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
@@ -70,16 +70,21 @@ class Bench:
 def settings(kind: str, folder: Path) -> dict[str, object]:
     here = FAKE_WORKER.parent
     fake_command = [sys.executable, str(here / "fake_command.py")]
-    if kind == "local":
-        return {"command": (sys.executable, str(FAKE_WORKER))}
-    if kind in ("spark-submit", "reuse"):
+    if kind in ("local", "client"):
+        command: dict[str, object] = {"command": (sys.executable, str(FAKE_WORKER))}
+        return command if kind == "local" else {**command, "master": "spark://127.0.0.1:7077"}
+    if kind == "cluster":
         program = folder / "spark" / "bin" / "spark-submit"
         if not program.exists():  # one that runs cannot be written
             program.parent.mkdir(parents=True)
             program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
             program.chmod(0o755)
-        given = {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077"}
-        return {**given, "jars": [], "reuse": kind == "reuse"}
+            yarn = program.with_name("yarn")  # that knows no application
+            yarn.write_text("#!/bin/sh\n")
+            yarn.chmod(0o755)
+        path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+        given = {"spark_home": str(folder / "spark"), "env": {"PATH": path}, "jars": []}
+        return {**given, "master": "yarn", "deploy_mode": "cluster"}
     if kind == "acme":
         return {"program": fake_command}
     return {"argv": [*fake_command, "{spec}"]}
@@ -88,23 +93,14 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
 def make(kind: str, folder: Path, **more: object) -> Engine:
     """Make an engine of a kind, with more settings than it needs."""
     given = {**settings(kind, folder), **more}
-    kind = "spark-submit" if kind == "reuse" else kind
+    kind = "spark" if kind in ("client", "cluster") else kind
     return create_engine(kind, given, project=folder, state_dir=folder / "state")
 
 
 MUCH = 50_000_000  # bytes
 
 
-@pytest.mark.parametrize("more", [{}, {"deploy_mode": "client"}, {"deploy_mode": "cluster"}])
-def test_drivers_on_this_machine_are_reused_where_nothing_else_is_said(
-    tmp_path: Path, more: dict[str, str]
-) -> None:
-    given = {"master": "yarn", **more}
-    engine = create_engine("spark-submit", given, project=tmp_path, state_dir=tmp_path)
-    assert isinstance(engine, ReusingEngine) is (more.get("deploy_mode") != "cluster")
-
-
-@pytest.fixture(params=["local", "command", "spark-submit", "reuse", "acme"])
+@pytest.fixture(params=["local", "command", "client", "cluster", "acme"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     # "acme" is a third party's, found by its entry point.
     monkeypatch.syspath_prepend(FAKE_WORKER.with_name("third_party"))
@@ -119,7 +115,7 @@ def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_an_engine_says_whether_it_can_undo_and_what_others_run(bench: Bench, kind: str) -> None:
-    assert bench.engine.can_undo is (kind in ("local", "spark-submit", "reuse"))
+    assert bench.engine.can_undo is (kind in ("local", "client", "cluster"))
     assert bench.engine.live(JobRef("n", "j")) is None
 
 
@@ -269,7 +265,7 @@ def test_a_claim_that_a_crash_of_the_machine_has_emptied_is_that_of_a_dead_proce
     path = bench.spec("succeed")
     AttemptFiles(path).claim_path.write_bytes(left)
     found = bench.engine.find(path, "t-1")
-    if kind == "local" or found is not None:
+    if kind in ("local", "client") or found is not None:
         assert found is not None
         assert bench.engine.poll(found).state in (AttemptState.LOST, AttemptState.FAILED)
 
@@ -561,6 +557,15 @@ def test_local_ends_idle_workers_and_starts_new_ones(local: Bench) -> None:
     assert len(local.journal()) == 2
 
 
+@pytest.mark.parametrize("local", [{"max_age": 0.001}, {}], indirect=True)
+def test_local_ends_old_workers_and_those_of_other_code(local: Bench) -> None:
+    for token in ("t-1", "t-2"):
+        (local.folder / "job.py").write_text(token)
+        assert local.wait(local.submit("succeed", token=token)) is AttemptState.SUCCEEDED
+    assert len(list(local.folder.glob("state/workers/*.log"))) >= 2
+    assert len(list(local.folder.glob("state/workers/*.alive"))) <= 1
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count mapped memory")
 @pytest.mark.parametrize("local", [{"memory": "1g"}], indirect=True)
 def test_local_caps_the_memory_of_its_workers(local: Bench) -> None:
@@ -570,18 +575,16 @@ def test_local_caps_the_memory_of_its_workers(local: Bench) -> None:
     assert local.wait(local.submit("succeed", token="t-2")) is AttemptState.SUCCEEDED
 
 
-@pytest.mark.parametrize("local", [{"slots": 2}], indirect=True)
-def test_local_works_on_as_many_attempts_as_it_has_slots(local: Bench) -> None:
+@pytest.mark.parametrize("local", [{"workers": 2}], indirect=True)
+def test_local_works_on_as_many_attempts_as_it_has_workers(local: Bench) -> None:
     handles = {local.submit("meet", token=f"t-{number}") for number in range(2)}
     assert {local.ended.get(timeout=20) for _ in handles} == handles
     assert len(local.journal()) == 2
 
 
 def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
-    from lineage_backfill.engines.spark.local import LocalEngine
-
-    command = (sys.executable, str(FAKE_WORKER))
-    engine = LocalEngine(project=tmp_path, state_dir=tmp_path, command=command)
+    engine = make("local", tmp_path)
+    assert isinstance(engine, SparkEngine)
     try:
         assert engine.call("fake:echo", {"a": 1}) == {"a": 1}
         with pytest.raises(EngineError, match="KeyError"):
@@ -597,7 +600,9 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
     ("kind", "settings", "message"),
     [
         ("spork", {}, "no engine of kind 'spork'"),
-        ("local", {"slots": 0}, "slots"),
+        ("local", {"workers": 0}, "workers"),
+        ("local", {"slots": 2}, "slots"),
+        ("local", {"max_age": 0}, "max_age"),
         ("local", {"colour": "red"}, "colour"),
         ("local", {"memory": "512m"}, "at least 1g"),
         ("local", {"memory": "lots"}, "at least 1g"),
@@ -607,21 +612,11 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("command", {"argv": ["run", "{}"]}, "is not a placeholder"),
         ("command", {"argv": ["run", "{spec.name}"]}, "is not a placeholder"),
         ("command", {"argv": ["run", "{attempt:d}"]}, "format code"),
-        ("spark-submit", {"deploy_mode": "custer"}, "custer"),
-        ("spark-submit", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
-        ("spark-submit", {"queue": "x"}, "queue"),
-        ("spark-submit", {"reuse": "yes"}, "true or false"),
-        ("spark-submit", {"reuse": False, "slots": 2}, "needs `reuse = true`"),
-        ("spark-submit", {"master": "yarn", "deploy_mode": "cluster", "slots": 2}, "needs `reuse"),
-        ("spark-submit", {"reuse": True, "queue": "x"}, "queue"),
-        ("spark-submit", {"reuse": True, "slots": 0}, "slots"),
-        ("spark-submit", {"reuse": True, "orphan_seconds": 0}, "orphan_seconds"),
-        ("spark-submit", {"reuse": True, "max_runs_per_application": 0}, "max_runs"),
-        (
-            "spark-submit",
-            {"reuse": True, "master": "spark://h:1", "deploy_mode": "cluster"},
-            "YARN",
-        ),
+        ("spark", {"deploy_mode": "custer"}, "custer"),
+        ("spark", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
+        ("spark", {"master": "yarn", "deploy_mode": "cluster", "workers": 2}, "workers"),
+        ("spark", {"queue": "x"}, "queue"),
+        ("spark-submit", {"master": "yarn"}, "no engine of kind 'spark-submit' any more"),
     ],
 )
 def test_wrong_settings_are_refused(

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
+from lineage_backfill.engines.spark.settings import SparkSettings
 from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
 from lineage_backfill.plans.request import ChangedJob, Request
@@ -75,7 +76,7 @@ before = 2
 class Shop:
     """A project of two jobs over days, and a feed that nobody of them writes."""
 
-    def __init__(self, folder: Path, engine: LocalEngine) -> None:
+    def __init__(self, folder: Path, engine: SparkEngine) -> None:
         self.engine = engine
         self.data = folder / "data"
         self.raw: dict[int, list[int]] = {}
@@ -147,17 +148,17 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkEngine]:
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "catchup_jobs.py").write_text(JOBS)
-    engine = LocalEngine(project=folder, state_dir=folder / "state")
+    engine = SparkEngine(SparkSettings(), project=folder, state_dir=folder / "state")
     engine.open()
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def shop(tmp_path: Path, engine: LocalEngine) -> Shop:
+def shop(tmp_path: Path, engine: SparkEngine) -> Shop:
     return Shop(tmp_path, engine)
 
 

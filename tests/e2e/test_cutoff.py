@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
+from lineage_backfill.engines.spark.settings import SparkSettings
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.plans.request import ChangedDataset, Request
@@ -266,7 +267,7 @@ HOURS = ("2024-01-01T22", "2024-01-01T23", "2024-01-02T00", "2024-01-02T01")
 class SparkShop:
     """The same with tables in Delta, whose fingerprints are in their logs."""
 
-    def __init__(self, folder: Path, engine: LocalEngine) -> None:
+    def __init__(self, folder: Path, engine: SparkEngine) -> None:
         (folder / "pipeline_of_cutoff.py").write_text(JOBS)
         (folder / "lineage-backfill.toml").write_text(PROJECT)
         write_events(
@@ -325,7 +326,9 @@ class CancelsOnce(Reporter):
 
 @pytest.fixture
 def spark_shop(tmp_path: Path) -> Iterator[SparkShop]:
-    engine = LocalEngine(project=tmp_path, state_dir=tmp_path / "state", conf=INTERPRETED)
+    engine = SparkEngine(
+        SparkSettings(conf=INTERPRETED), project=tmp_path, state_dir=tmp_path / "state"
+    )
     yield SparkShop(tmp_path, engine)
     engine.close()
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
+from lineage_backfill.engines.spark.settings import SparkSettings
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
 from tests.fakes import log_of
@@ -56,7 +57,9 @@ class Bench:
         (folder / "jobs.py").write_text(JOBS)
         self.table = str(folder / "days")
         state = folder / "state"
-        self.engine = LocalEngine(project=folder, state_dir=state, memory="2g", conf=INTERPRETED)
+        self.engine = SparkEngine(
+            SparkSettings(memory="2g", conf=INTERPRETED), project=folder, state_dir=state
+        )
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.engine.listen(self.ended.put)
 
@@ -142,11 +145,8 @@ def test_it_writes_partitions_fails_cleanly_and_survives_greed_and_a_killed_work
 
 
 def test_without_java_it_says_so_before_anything_is_submitted(tmp_path: Path) -> None:
-    engine = LocalEngine(
-        project=tmp_path,
-        state_dir=tmp_path,
-        env={"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"},
-    )
+    given = SparkSettings(env={"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"})
+    engine = SparkEngine(given, project=tmp_path, state_dir=tmp_path)
     with pytest.raises(EnvironmentMissingError, match=r"(?i)java"):
         engine.open()
     engine.close()

@@ -108,8 +108,12 @@ def test_a_program_that_tells_no_live_keys_refuses_alike(
 MISSING = [
     ('kind = "local"\nenv = { JAVA_HOME = "/nowhere" }', 1, "no Java found in JAVA_HOME"),
     ('kind = "local"\npython = "/nowhere/python"', 64, "/nowhere/python cannot be started"),
-    ('kind = "spark-submit"\nspark_home = "/nowhere"', 1, "there is no /nowhere/bin/spark-submit"),
-    ('kind = "spark-submit"\nspark_home = "/nowhere"\nreuse = true', 1, "there is no /nowhere/bin"),
+    (
+        'kind = "spark"\nmaster = "yarn"\ndeploy_mode = "cluster"\nspark_home = "/nowhere"',
+        1,
+        "there is no /nowhere/bin/spark-submit",
+    ),
+    ('kind = "spark-submit"', 64, "there is no engine of kind 'spark-submit' any more"),
     ('kind = "command"\nargv = ["no-such-program"]', 64, "no-such-program cannot be started"),
     ('kind = "command"\nargv = ["./{entrypoint}"]', 64, "./any:thing cannot be started"),
     ('kind = "command"\nargv = ["/etc/passwd"]', 64, "/etc/passwd cannot be started"),

@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from lineage_backfill.engines.runtime import find_java
-from tests.e2e.test_spark_submit import JAVA, SETTINGS, Bench
+from tests.e2e.test_spark_cluster import JAVA, SETTINGS, Bench
 from tests.services.yarn import JOBS, SPARK
 
 _KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from tests.e2e.test_spark_submit import JAVA, SETTINGS, Bench
+from tests.e2e.test_spark_cluster import JAVA, SETTINGS, Bench
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "yarn"
 SPARK = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]

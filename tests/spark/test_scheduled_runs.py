@@ -136,8 +136,7 @@ def project(
     table("hour", name="hours").write(frame, keys, run_id="r-0")
     yield tmp_path
     sys.modules.pop("jobs_of_test", None)
-    for one in script._running.all():
-        script._running.drop(one)
+    script._running.clear()
 
 
 def ordinary(

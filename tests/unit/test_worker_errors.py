@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.spark.local import LocalEngine
+from lineage_backfill.engines.spark.engine import SparkEngine
+from lineage_backfill.engines.spark.settings import SparkSettings
 from lineage_backfill.errors import BackfillError, EngineError, EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
 from spark_runtime import worker
@@ -25,11 +26,11 @@ import json, os, sys
 fd = int(sys.argv[sys.argv.index("--reply-fd") + 1])
 error = json.loads(os.environ["ERROR"])
 with os.fdopen(fd, "w", buffering=1) as replies:
-    raised = {"op": "raised", "id": None, "error": error}
+    raised = {"op": "raised", "error": error}
     start = raised if "AT_ONCE" in os.environ else {"op": "ready"}
     replies.write(json.dumps(start) + "\\n")
     for line in sys.stdin:
-        reply = {"op": "raised", "id": json.loads(line)["id"], "error": error}
+        reply = {"op": "raised", "error": error}
         replies.write(json.dumps(reply) + "\\n")
 """
 
@@ -54,16 +55,15 @@ def said_by_worker(error: Exception, monkeypatch: pytest.MonkeyPatch) -> dict[st
 
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[Any]:
-    made: list[LocalEngine] = []
+    made: list[SparkEngine] = []
     (tmp_path / "worker.py").write_text(WORKER)
 
-    def make(error: dict[str, Any], **more: str) -> LocalEngine:
-        engine = LocalEngine(
-            project=tmp_path,
-            state_dir=tmp_path / "state",
+    def make(error: dict[str, Any], **more: str) -> SparkEngine:
+        given = SparkSettings(
             command=(sys.executable, str(tmp_path / "worker.py")),
             env={"ERROR": json.dumps(error), **more},
         )
+        engine = SparkEngine(given, project=tmp_path, state_dir=tmp_path / "state")
         made.append(engine)
         return engine
 

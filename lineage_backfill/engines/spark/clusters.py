@@ -6,6 +6,7 @@ The cluster's own command-line programs know how to log in.
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,9 +32,6 @@ _PREFIX = "spark.kubernetes."
 _UPLOADS = f"{_PREFIX}file.upload.path"
 #: The properties by which files reach a driver.
 _SHARES = (f"{_PREFIX}driver.volumes.", f"{_PREFIX}driver.podTemplateFile", _UPLOADS)
-#: How much of a driver's log is read, from its end: in bytes, and in lines where none can be given.
-MOST_LOG = 10_000_000
-_LINES = "50000"
 #: What spark-submit says of a pod, as far as it is read here.
 _SAID = (
     'jsonpath=phase: {.status.phase}{range .status.containerStatuses[*].state.terminated}{"\\n"}'
@@ -71,8 +69,8 @@ class Cluster(Protocol):
     def stop(self, token: str) -> None:
         """Stop the application."""
 
-    def logs(self, token: str) -> str:
-        """Return the end of the driver's output."""
+    def log_place(self, token: str) -> str:
+        """Return the address of the driver's log, or the command that prints it."""
 
 
 class Kubernetes(Cluster):
@@ -146,9 +144,9 @@ class Kubernetes(Cluster):
         """Delete the driver's pod, and with it its executors' pods."""
         self._ask([*self._submit, "--kill", f"{self._namespace}:{_pod(token)}"])
 
-    def logs(self, token: str) -> str:
-        """Return the end of the output of the driver's pod."""
-        return self._ask([*self._kubectl, "logs", "--tail", _LINES, _pod(token)])
+    def log_place(self, token: str) -> str:
+        """Return the command that prints the output of the driver's pod."""
+        return shlex.join([*self._kubectl, "logs", _pod(token)])
 
 
 def _pod(token: str) -> str:

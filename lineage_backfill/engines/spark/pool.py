@@ -5,30 +5,22 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, read_from
 from lineage_backfill.engines.runtime import reconcile
-from lineage_backfill.engines.seconds import check_seconds
-from lineage_backfill.engines.spark.seating import Seating, Table, WarmWorker
-from lineage_backfill.engines.spark.worker import WorkerDied
-from lineage_backfill.errors import BackfillError, EngineError, with_hint
+from lineage_backfill.engines.spark.worker import Worker, WorkerDied
+from lineage_backfill.errors import BackfillError, with_hint
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome, Start
 
-_TRIES = 3  # workers that may end before they begin an attempt
 _numbers = itertools.count(1)  # of the starts of all engines
-
-
-class NotBegun(WorkerDied):
-    """The worker ended before it began the request; another one may do it."""
 
 
 @dataclass
@@ -37,35 +29,32 @@ class _Task:
 
     files: AttemptFiles
     outcome: Outcome | None = None
-    worker: WarmWorker | None = None
-    request: str = ""  # the request to the worker
+    worker: Worker | None = None
     is_cancelled: bool = False
-    took_worker: bool = False  # it ended the worker after its reply
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
 
 class PoolEngine(Engine):
-    """Up to `slots` warm workers, started on demand; idle ones end after some time.
+    """Up to `workers` warm workers, started on demand, each with one attempt at a time.
 
-    Each does up to `at_once` attempts at the same time. If a worker dies, its attempts fail, and
-    the next ones get a new worker. A result file counts in any case, even if the worker died.
+    A worker ends after `idle_seconds`, at the age of `max_age` seconds, or once another key is
+    wanted. If it dies, its attempt fails, and the next one gets a new worker. A result file counts
+    in any case.
     """
 
     can_undo = True
 
     #: The name of a worker in messages about its start.
-    worker_name = "a Spark worker"
+    worker_name = "a worker"
 
-    def __init__(self, *, slots: int, idle_seconds: float, at_once: int = 1) -> None:
-        if slots < 1:
-            raise ValueError(f"`slots` must be at least 1, not {slots}")
-        check_seconds("idle_seconds", idle_seconds)
+    def __init__(self, workers: int, *, idle_seconds: float, max_age: float) -> None:
         self._idle_seconds = idle_seconds
-        self._threads = ThreadPoolExecutor(slots * at_once, thread_name_prefix="spark-worker")
+        self._max_age = max_age
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="worker")
         self._mutex = threading.Lock()
-        self._taking_over = threading.Lock()  # takes seconds
-        self._seating = Seating(slots, at_once)
-        self._starting: dict[Table, tuple[int, float]] = {}  # number and begin
+        self._idle: list[Worker] = []  # the one used last is at the end, and is used first
+        self._busy: list[Worker] = []  # also those that are starting
+        self._starting: dict[int, float] = {}  # when each began, by number
         self._started: list[Start] = []  # that are over, since the last report
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
@@ -76,43 +65,17 @@ class PoolEngine(Engine):
     # For subclasses
 
     @abstractmethod
-    def new_worker(self, key: str, *, own: bool = False) -> WarmWorker:
-        """Start a worker; with `own` its first attempt is its only one.
+    def new_worker(self, key: str) -> Worker:
+        """Start a worker; raises EnvironmentMissingError, EngineError."""
 
-        Raises EnvironmentMissingError, EngineError.
-        """
+    @abstractmethod
+    def key(self) -> str:
+        """Return the key that a worker must have for the next attempt."""
 
-    def key(self, files: AttemptFiles) -> str:
-        """Return the key that a worker must have for an attempt."""
-        return ""
-
-    def needs_own(self, files: AttemptFiles) -> bool:
-        """Whether an attempt gets a new worker of its own."""
-        return False
-
-    def died(self, files: AttemptFiles, error: str) -> Outcome:
-        """Return the outcome of an attempt whose worker died during it."""
-        return Outcome(state=AttemptState.FAILED, error=error, transient=True)
-
-    def was_begun(self, claim: Mapping[str, Any]) -> bool:
-        """Whether a claimed attempt may have begun; if not, it never will."""
-        return True
-
-    def works(self, claim: Mapping[str, Any]) -> bool:
-        """Whether the worker that claimed an attempt is still working on it."""
-        return bool(claim) and LifeSign(Path(claim["life_sign"])).is_alive()
-
-    def wait(self, claim: Mapping[str, Any]) -> None:
-        """Wait until the worker that claimed an attempt has stopped working on it."""
-        LifeSign(Path(claim["life_sign"])).wait()
-
-    def taken_over(self, claim: Mapping[str, Any]) -> WarmWorker | None:
-        """Return the worker that claimed an attempt, taken over by this engine if possible."""
-        return None
-
-    def stop(self, claim: Mapping[str, Any]) -> None:
-        """Stop an attempt that a worker is doing for an earlier executor."""
-        kill_group(claim["pid"])
+    @property
+    def has_workers(self) -> bool:
+        """Whether a worker has started, or is starting."""
+        return bool(self._idle or self._busy)
 
     # The port
 
@@ -143,11 +106,11 @@ class PoolEngine(Engine):
         if not files.has_token(token):
             files.give_up()
             return None
-        claim = self._begun(files)
+        claim = files.claimed_by()
         if claim is None:
             files.give_up()  # first, so that a worker that claims it now does not begin either
-            claim = self._begun(files)
-        works = claim is not None and self.works(claim)
+            claim = files.claimed_by()
+        works = claim is not None and _works(claim)
         if files.outcome() is not None:  # checked last: it may have appeared meanwhile
             return handle
         if claim is None:
@@ -155,11 +118,8 @@ class PoolEngine(Engine):
         if not works:
             reconcile(files)
             return handle
-        with self._taking_over:  # one worker may do several attempts
-            worker = self.taken_over(claim)
-            table = None if worker is None else self._seating.seat(worker)
         self._inherited[handle] = claim
-        threading.Thread(target=self._watch, args=(handle, claim, table), daemon=True).start()
+        threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
         return handle
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
@@ -168,14 +128,12 @@ class PoolEngine(Engine):
     def poll(self, handle: str) -> Outcome:
         task = self._tasks.get(handle)
         if task is not None:
-            begun = task.worker is not None and task.worker.has_begun(task.request)
-            state = AttemptState.RUNNING if begun else AttemptState.QUEUED
+            state = AttemptState.QUEUED if task.worker is None else AttemptState.RUNNING
             return task.outcome or Outcome(state=state)
         claim = self._inherited.get(handle)
-        works = claim is not None and self.works(claim)
-        outcome = AttemptFiles(
-            Path(handle)
-        ).outcome()  # checked last: it may have appeared meanwhile
+        works = claim is not None and _works(claim)
+        # Checked last: it may have appeared meanwhile.
+        outcome = AttemptFiles(Path(handle)).outcome()
         if outcome is not None:
             return outcome
         if works:
@@ -184,17 +142,17 @@ class PoolEngine(Engine):
         return Outcome(state=AttemptState.LOST, error=gone, transient=True)
 
     def cancel(self, handle: str) -> None:
-        """Stop the attempt."""
+        """Stop the attempt, and with it its worker."""
         task = self._tasks.get(handle)
         if task is None:
             claim = self._inherited.get(handle)
-            if claim is not None and self.works(claim):
-                self.stop(claim)
+            if claim is not None and _works(claim):
+                kill_group(claim["pid"])
             return
         with task.mutex:
             task.is_cancelled = True
             if task.worker is not None and task.outcome is None:
-                task.worker.stop(task.request)
+                task.worker.stop()
 
     def pack(self, spec_path: Path) -> None:
         AttemptFiles(spec_path).pack()
@@ -202,88 +160,105 @@ class PoolEngine(Engine):
     def close(self) -> None:
         """End the idle workers; busy ones end once they are done."""
         self._closing.set()
-        workers = self._seating.close()
-        busy = [worker for worker in workers if worker.is_busy]
+        with self._mutex:
+            idle, self._idle = self._idle, []
+            busy, self._busy = self._busy, []
         for worker in busy:
             worker.let_go()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for worker in workers:
-            if worker not in busy:
-                worker.close()
+        for worker in idle:
+            worker.close()
 
     def starts(self) -> Sequence[Start]:
         with self._mutex:
             over, self._started = self._started, []
-            return [*over, *(self._start_of(table) for table in self._starting)]
+            return [*over, *map(self._start_of, self._starting)]
 
-    # Run in the pool's threads, one thread for each attempt at once
+    # Run in the pool's threads: as many as there may be workers
 
     @contextmanager
-    def _seat(self, key: str = "", *, own: bool = False) -> Iterator[WarmWorker]:
-        """Give an attempt a worker that is ready: a warm one, or a new one."""
-        table = self._seating.take(key, own=own)
-        worker = table.worker or self._start_worker(table, own=own)
+    def _worker(self) -> Iterator[Worker]:
+        """Give an attempt a worker that is ready: an idle one, or a new one."""
+        key = self.key()
+        worker = self._take(key) or self._start(key)
         try:
             yield worker
-        except WorkerDied:
-            self._drop(table)
-            raise
-        except BaseException:
-            self._give_back(table)
-            raise
-        self._give_back(table)
+        finally:
+            self._give_back(worker)
 
-    def _start_worker(self, table: Table, *, own: bool) -> WarmWorker:
-        begin = time.monotonic()
+    def _take(self, key: str) -> Worker | None:
+        """Take the idle worker that was used last, and end those that are of no more use."""
+        with self._mutex:
+            fit = [one for one in self._idle if one.key == key and self._is_fit(one)]
+            others = [one for one in self._idle if one not in fit]
+            taken = fit.pop() if fit else None
+            self._idle = fit
+            if taken is not None:
+                self._busy.append(taken)
+        for one in others:
+            one.close()
+        return taken
+
+    def _is_fit(self, worker: Worker) -> bool:
+        return not worker.has_ended and time.monotonic() - worker.began < self._max_age
+
+    def _start(self, key: str) -> Worker:
+        number, has_failed = next(_numbers), True
+        with self._mutex:
+            self._starting[number] = time.monotonic()
         try:
-            worker = table.worker = self.new_worker(table.key, own=own)
-            if worker.is_new:
-                with self._mutex:
-                    self._starting[table] = (next(_numbers), begin)
-            if self._closing.is_set():  # `close` may have missed this one
-                worker.kill()
-            worker.wait_until_ready()
-        except BaseException:
-            self._end_start(table, has_failed=True)
-            self._drop(table)
-            raise
-        self._end_start(table)
-        return worker
+            worker = self.new_worker(key)
+            with self._mutex:
+                self._busy.append(worker)
+                if self._closing.is_set():  # `close` may have missed this one
+                    worker.kill()
+            try:
+                worker.wait_until_ready()
+                has_failed = False
+            except BaseException:
+                self._forget(worker)
+                raise
+            return worker
+        finally:
+            with self._mutex:
+                self._started.append(self._start_of(number, has_failed=has_failed, is_over=True))
+                del self._starting[number]
 
-    def _start_of(self, table: Table) -> Start:
+    def _start_of(self, number: int, **end: bool) -> Start:
         """Return the start of a worker so far."""
-        number, begin = self._starting[table]
-        return Start(what=self.worker_name, seconds=time.monotonic() - begin, id=number)
+        seconds = time.monotonic() - self._starting[number]
+        return Start(what=self.worker_name, seconds=seconds, id=number, **end)
 
-    def _end_start(self, table: Table, *, has_failed: bool = False) -> None:
-        """Keep the end of a start to report it; a worker that was taken over had none."""
+    def _give_back(self, worker: Worker) -> None:
+        if not self._is_fit(worker):
+            self._forget(worker)
+            return
         with self._mutex:
-            if table in self._starting:
-                so_far = self._start_of(table)
-                self._started.append(replace(so_far, is_over=True, has_failed=has_failed))
-                del self._starting[table]
-            if not has_failed:
-                self._seating.ready(table)
-
-    def _give_back(self, table: Table) -> None:
-        self._seating.leave(table)
-        with self._mutex:
+            if worker not in self._busy:  # `close` has let it go
+                return
+            self._busy.remove(worker)
+            worker.idle_since = time.monotonic()
+            self._idle.append(worker)
             if self._reaper is None:
                 self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
                 self._reaper.start()
 
-    def _drop(self, table: Table) -> None:
-        # If it is gone, `close` or another attempt ends it.
-        if self._seating.remove(table) and table.worker is not None:
-            table.worker.close(patience=0)
+    def _forget(self, worker: Worker) -> None:
+        """End a worker, unless `close` has let it go."""
+        with self._mutex:
+            is_ours = worker in self._busy
+            if is_ours:
+                self._busy.remove(worker)
+        if is_ours:
+            worker.close(patience=0)
 
     def _reap(self) -> None:
         """End workers that have been idle for too long."""
-        patience = self._idle_seconds
-        while not self._closing.wait(patience):
-            now = time.monotonic()
-            old, next_since = self._seating.idle(now - self._idle_seconds)
-            patience = self._idle_seconds + (0 if next_since is None else next_since - now)
+        while not self._closing.wait(self._idle_seconds / 2):
+            with self._mutex:
+                since = time.monotonic() - self._idle_seconds
+                old = [one for one in self._idle if one.idle_since <= since]
+                self._idle = [one for one in self._idle if one not in old]
             for worker in old:
                 worker.close()
 
@@ -293,9 +268,8 @@ class PoolEngine(Engine):
         except Exception as error:  # noqa: BLE001 - the end must always be reported
             task.outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
         if task.outcome.result is not None:
-            del self._tasks[
-                handle
-            ]  # `poll` reads the file, as thousands of results take much memory
+            # `poll` reads the file, as thousands of results take much memory.
+            del self._tasks[handle]
         self._listener(handle)
 
     def _outcome(self, task: _Task) -> Outcome:
@@ -303,7 +277,8 @@ class PoolEngine(Engine):
         died = said = None
         if not self._is_stopped(task):
             try:
-                said = self._hand_over(task)
+                with self._worker() as worker:
+                    said = _work(task, worker)
             except WorkerDied as error:
                 died = str(error)
             except (BackfillError, OSError) as error:
@@ -316,65 +291,41 @@ class PoolEngine(Engine):
         if self._is_stopped(task):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         if outcome is None:
-            if died:
-                return self.died(task.files, died)
-            message = said or "the worker finished the attempt and left no result file"
-            return Outcome(state=AttemptState.FAILED, error=message)
-        if outcome.transient and (died or task.took_worker):
-            verdict = self.died(task.files, outcome.error or "")
-            return outcome if verdict.transient else verdict
+            message = died or said or "the worker finished the attempt and left no result file"
+            return Outcome(state=AttemptState.FAILED, error=message, transient=died is not None)
         return outcome
 
     def _is_stopped(self, task: _Task) -> bool:
         return task.is_cancelled or self._closing.is_set()
 
-    def _hand_over(self, task: _Task) -> str | None:
-        """Let a worker run the attempt, or another one if that ends before it begins."""
-        key, own = self.key(task.files), self.needs_own(task.files)
-        for _ in range(_TRIES):
-            with suppress(NotBegun), self._seat(key, own=own) as worker:
-                return self._work(task, worker)
-        raise EngineError(
-            f"{_TRIES} workers ended, one after another, before they began the attempt",
-            hint="Check the logs of the engine's workers.",
-        )
-
-    def _work(self, task: _Task, worker: WarmWorker) -> str | None:
-        """Let the worker run the attempt; return its error, if any."""
-        files, request = task.files, uuid.uuid4().hex
-        start, end = worker.log_path.stat().st_size, None
-        place = {"log": str(worker.log_path), "log_start": start}
-        if worker.has_own_logs:
-            place = {"log": str(files.log_path)}
-        files.claim({**worker.claim(request), **place})
-        with task.mutex:
-            if task.is_cancelled:
-                return None
-            task.worker, task.request = worker, request
-        try:
-            asked = {"op": "run", "id": request, "spec": str(files.spec_path)}
-            reply = worker.ask({**asked, "log": place["log"]} if worker.has_own_logs else asked)
-            end = reply.get("log_end")
-            task.took_worker = bool(reply.get("ends"))
-        finally:
-            if not worker.has_own_logs:
-                # With a full disk the log is lost, but not the result.
-                with suppress(OSError), open(files.log_path, "wb", opener=private) as log:
-                    log.writelines(read_from(worker.log_path, start, end))
-        if reply["op"] != "raised":
-            return None
-        return with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
-
-    def _watch(self, handle: str, claim: Mapping[str, Any], table: Table | None) -> None:
+    def _watch(self, handle: str, claim: Mapping[str, Any]) -> None:
         """Wait for the end of an attempt that an earlier executor submitted."""
-        self.wait(claim)
-        if table is not None:
-            self._give_back(table)
+        LifeSign(Path(claim["life_sign"])).wait()
         self._listener(handle)
 
-    def _begun(self, files: AttemptFiles) -> Mapping[str, Any] | None:
-        claim = files.claimed_by()
-        return claim if claim is not None and self.was_begun(claim) else None
+
+def _work(task: _Task, worker: Worker) -> str | None:
+    """Let the worker run the attempt; return its error, if any."""
+    files, start = task.files, worker.log_path.stat().st_size
+    files.claim({**worker.claim(), "log": str(worker.log_path), "log_start": start})
+    with task.mutex:
+        if task.is_cancelled:
+            return None
+        task.worker = worker
+    try:
+        reply = worker.ask({"op": "run", "spec": str(files.spec_path)})
+    finally:
+        # With a full disk the log is lost, but not the result.
+        with suppress(OSError), open(files.log_path, "wb", opener=private) as log:
+            log.writelines(read_from(worker.log_path, start))
+    if reply["op"] != "raised":
+        return None
+    return with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
+
+
+def _works(claim: Mapping[str, Any]) -> bool:
+    """Whether the worker that claimed an attempt is alive."""
+    return bool(claim) and LifeSign(Path(claim["life_sign"])).is_alive()
 
 
 def _not_handed_over(error: BackfillError | OSError) -> Outcome:

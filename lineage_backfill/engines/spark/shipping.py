@@ -22,21 +22,6 @@ CORE = (
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code gives the same archive, whatever its file times
 
 
-def find_code(project: Path, entrypoint: str) -> Path | None:
-    """Return the package or module of the project that contains an entrypoint.
-
-    None means that it is not part of the project, and must be installed where the job runs; or that
-    it is a file, which a driver reads from the project's folder.
-    """
-    if entrypoint.endswith((".py", ".sql")):
-        return None
-    top = entrypoint.partition(":")[0].partition(".")[0]
-    for path in (project / top, project / f"{top}.py"):
-        if top and path.exists():
-            return path
-    return None
-
-
 def code_state(project: Path, *, without: Path) -> list[tuple[str, int, int]]:
     """Return the Python files of a project, with sizes and times of change in nanoseconds.
 
@@ -59,6 +44,16 @@ def code_state(project: Path, *, without: Path) -> list[tuple[str, int, int]]:
                     inside = path.relative_to(project).as_posix()
                     found.append((inside, stat.st_size, stat.st_mtime_ns))
     return sorted(found)
+
+
+def pack_code(project: Path, folder: Path, *, without: Path) -> Path:
+    """Put the code of a project into an archive: its packages whole, else Python files alone."""
+    names = [Path(name) for name, _, _ in code_state(project, without=without)]
+    tops = {name.parts[0] for name in names if (project / name.parts[0] / "__init__.py").exists()}
+    files = [(project / name, name.as_posix()) for name in names if name.parts[0] not in tops]
+    for top in tops:
+        files += _files(project / top)
+    return _archive(sorted(files), "code.zip", folder)
 
 
 def pack(source: Path, folder: Path) -> Path:

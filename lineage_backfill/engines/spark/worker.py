@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +19,6 @@ from lineage_backfill.engines.attempt import LifeSign, kill_group, read_from, si
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.files import private, private_folder
 
-#: The command of a worker; `--reply-fd` and `--project` are added.
-SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
 _LOG_TAIL = 2_000  # bytes
 _STOP = 5.0  # seconds for it to end once asked
 
@@ -32,23 +30,25 @@ class WorkerDied(Exception):
 class Worker:
     """A process that answers requests, one at a time, over its standard input and a reply pipe.
 
+    `--reply-fd` and `--project` are added to its command. It only does attempts with its own `key`.
+
     It has a process group of its own, so that Ctrl-C in a terminal reaches only the executor, and
     a life sign, so that a later executor can tell whether it still works.
     """
-
-    key = ""
-    is_new = True
-    has_own_logs = False
 
     def __init__(
         self,
         command: Sequence[str],
         *,
+        key: str,
         project: Path,
         folder: Path,
         environment: Mapping[str, str],
     ) -> None:
         private_folder(folder)
+        self.key = key
+        self.application: str | None = None  # its name on the cluster, once it is ready
+        self.began = self.idle_since = time.monotonic()
         name = uuid.uuid4().hex[:12]
         self.log_path = folder / f"{name}.log"
         self.life_sign = LifeSign(folder / f"{name}.alive")
@@ -74,7 +74,6 @@ class Worker:
         finally:
             write_end.close()
         self._replies = self._reply_end.makefile(encoding="utf-8")
-        self.is_busy = True  # with starting
         self._is_ending = self._is_left = False
 
     @property
@@ -87,43 +86,42 @@ class Worker:
         """Whether the process has ended, or announced that it will."""
         return self._is_ending or self._process.poll() is not None
 
-    def has_begun(self, request: str) -> bool:
-        """Whether it has begun a request: always, as it begins at once."""
-        return True
-
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with the cause."""
         try:
-            check_ready(self._reply())
-            self.is_busy = False
+            reply = self._reply()
         except WorkerDied as error:
             raise EnvironmentMissingError(
                 f"the Spark worker did not start: {error}",
                 hint="Run `lineage-backfill doctor`: it says what is missing.",
             ) from error
+        if reply.get("op") != "ready":
+            said = reply.get("error") or {}
+            raise EnvironmentMissingError(
+                str(said.get("message") or reply),
+                hint=str(said.get("hint") or "Run `lineage-backfill doctor`."),
+            )
+        self.application = reply.get("application")
 
-    def claim(self, request: str) -> dict[str, Any]:
-        """Return what tells another process which worker has this request."""
-        return {"pid": self.pid, "life_sign": str(self.life_sign.path)}
+    def claim(self) -> dict[str, Any]:
+        """Return what tells another process which worker has an attempt."""
+        found = {"pid": self.pid, "life_sign": str(self.life_sign.path)}
+        return found if self.application is None else {**found, "application": self.application}
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied."""
         line = json.dumps(request) + "\n"
-        self.is_busy = True
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
             pass  # the worker is dead; the reply pipe reports that after its last replies
-        while True:
-            reply = self._reply()
-            if reply.get("id") == request["id"]:
-                self.is_busy = False
-                self._is_ending = bool(reply.get("ends"))
-                return reply
+        reply = self._reply()
+        self._is_ending = bool(reply.get("ends"))
+        return reply
 
-    def stop(self, request: str) -> None:
+    def stop(self) -> None:
         """Ask it to end, so that it can send its lineage; kill what is left some seconds later.
 
         Does not wait. Children may outlive it until the waiting process closes it.
@@ -177,27 +175,9 @@ class Worker:
     def _how_it_ended(self) -> str:
         if self._is_left:
             return "the worker continues without this engine"
-        self._process.wait()
-        return ending("the worker process", self._process.returncode, self.log_path)
-
-
-def check_ready(reply: Mapping[str, Any]) -> None:
-    """Raise EnvironmentMissingError unless a worker's first reply says that it is ready."""
-    if reply.get("op") != "ready":
-        error = reply.get("error") or {}
-        raise EnvironmentMissingError(
-            str(error.get("message") or reply),
-            hint=str(error.get("hint") or "Run `lineage-backfill doctor`."),
-        )
-
-
-def ending(what: str, code: int | None, log_path: Path) -> str:
-    """Return how a process ended (None: exit code unknown), with the end of its log."""
-    ended = "ended"
-    if code is not None:
+        code = self._process.wait()
         signal_ = signal_of(code)
         how = f"by signal {signal_}" if signal_ else f"with exit code {code}"
-        ended = f"ended {how}"
-    begin = max(0, log_path.stat().st_size - _LOG_TAIL)
-    tail = b"".join(read_from(log_path, begin)).decode(errors="replace").strip()
-    return f"{what} {ended}" + (f"\n{tail}" if tail else "")
+        begin = max(0, self.log_path.stat().st_size - _LOG_TAIL)
+        tail = b"".join(read_from(self.log_path, begin)).decode(errors="replace").strip()
+        return f"the worker process ended {how}" + (f"\n{tail}" if tail else "")

@@ -7,21 +7,19 @@ interface does not answer.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 import requests
 
-from lineage_backfill.engines.spark.clusters import MOST_LOG, Ask, Cluster
+from lineage_backfill.engines.spark.clusters import Ask, Cluster
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
@@ -29,12 +27,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _TIMEOUT = 20.0  # seconds, for each request
-#: The seconds before each question for an ended application's logs, while YARN collects them.
-_COLLECTING = (0.0, 2.0, 4.0, 8.0)
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _VARIABLE = re.compile(r"\$\{([^${}]+)\}")
 _FILES = ("core-site.xml", "yarn-site.xml")
-_PRINTED = ("stdout", "stderr")
 _NESTED = 5  # nested variables in a value
 _STATES: Mapping[str, AttemptState] = {
     "NEW": AttemptState.QUEUED,
@@ -121,26 +116,6 @@ class ResourceManager:
         """Kill an application; raises NoAnswerError if that is refused."""
         self._ask("PUT", f"/apps/{application}/state", {"state": "KILLED"})
 
-    def printed(self, found: Found) -> str:
-        """Return the driver's output from its node, or from the log server that this names.
-
-        A node forgets a container about a second after its end; raises NoAnswerError.
-        """
-        node = urlsplit(found.logs)
-        container = next((p for p in node.path.split("/") if p.startswith("container_")), None)
-        if container is None:
-            raise NoAnswerError(f"{found.id} has no container")
-        base = f"{node.scheme}://{node.netloc}/ws/v1/node"
-        names = _printed_files(self._read(f"{base}/containers/{container}/logs"))
-        texts = {
-            name: self._read(f"{base}/containerlogs/{container}/{name}?size=-{MOST_LOG}")
-            for name in names
-        }
-        return "".join(f"{name} of {container}:\n{text}\n" for name, text in texts.items())
-
-    def _read(self, url: str) -> str:
-        return self._request("GET", url, follow=True).text
-
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """Send a request to the active ResourceManager; a standby one redirects."""
         refusals = []
@@ -160,12 +135,10 @@ class ResourceManager:
         method: str,
         url: str,
         body: Mapping[str, str] | None = None,
-        *,
-        follow: bool = False,
     ) -> requests.Response:
         try:
             answer = self._session.request(
-                method, url, json=body, timeout=_TIMEOUT, allow_redirects=follow
+                method, url, json=body, timeout=_TIMEOUT, allow_redirects=False
             )
         except requests.RequestException as error:
             raise NoAnswerError(type(error).__name__) from error
@@ -173,20 +146,6 @@ class ResourceManager:
         if answer.status_code not in (requests.codes.ok, requests.codes.accepted):
             raise NoAnswerError(f"{method} is answered with {answer.status_code}")
         return answer
-
-
-def _printed_files(said: str) -> list[str]:
-    """Return the names of a container's output files: others hold the environment's secrets."""
-    try:
-        parts = json.loads(said)
-        return [
-            file["fileName"]
-            for part in (parts if isinstance(parts, list) else [parts])
-            for file in part["containerLogsInfo"]["containerLogInfo"]
-            if file["fileName"].startswith(_PRINTED)
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NoAnswerError(f"no list of logs, but {said[:200]}") from error
 
 
 class Yarn(Cluster):
@@ -242,9 +201,12 @@ class Yarn(Cluster):
             if not found.state.is_final:
                 self._kill(found.id)
 
-    def logs(self, token: str) -> str:
-        """Return the driver's output, or the logs of all containers that YARN collected."""
-        return "".join(map(self._logs, self._find(token)))
+    def log_place(self, token: str) -> str:
+        """Return the address of the driver's log, else the command that prints what YARN kept."""
+        found = self._deciding(token)
+        if found is None:
+            return "YARN does not know the application"
+        return found.logs or f"yarn logs -applicationId {found.id}"
 
     def _find(self, token: str) -> list[Found]:
         return self._by_rest_or(lambda manager: manager.find(token), lambda: self._listed(token))
@@ -262,24 +224,6 @@ class Yarn(Cluster):
     def _kill(self, application: str) -> None:
         command = ["yarn", "application", "-kill", application]
         self._by_rest_or(lambda manager: manager.kill(application), lambda: self._ask(command))
-
-    def _logs(self, found: Found) -> str:
-        return self._by_rest_or(
-            lambda manager: manager.printed(found), lambda: self._collected(found)
-        )
-
-    def _collected(self, found: Found) -> str:
-        """Return the logs of an application's containers, once YARN has collected them."""
-        command = ["yarn", "logs", "-applicationId", found.id]
-        for pause in _COLLECTING:
-            time.sleep(pause)
-            try:
-                return self._ask(command)
-            except ServiceUnreachableError as error:
-                refusal = error
-                if error.__cause__ is not None:  # there is no such program, or it does not end
-                    break
-        raise refusal
 
     def _by_rest_or(self, rest: Callable[[ResourceManager], T], program: Callable[[], T]) -> T:
         """Use the REST interface, or the program if that does not answer."""

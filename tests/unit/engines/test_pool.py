@@ -11,19 +11,18 @@ from typing import cast
 import pytest
 
 from lineage_backfill.engines.spark.pool import PoolEngine
-from lineage_backfill.engines.spark.seating import WarmWorker
+from lineage_backfill.engines.spark.worker import Worker
 from lineage_backfill.errors import EngineError
 from lineage_backfill.ports import Start
-from tests.unit.engines.test_seating import Worker
 
 
-class Slow(Worker):
+class Slow:
     """A worker that is ready, or has failed, once a test says so."""
 
-    def __init__(self, key: str, *, is_new: bool) -> None:
-        super().__init__(key)
-        self.is_new = is_new
-        self.is_busy = self.fails = False
+    has_ended = False
+
+    def __init__(self, key: str) -> None:
+        self.key, self.began, self.fails = key, time.monotonic(), False
         self.goes_on, self.waits = threading.Event(), threading.Event()
 
     def wait_until_ready(self) -> None:
@@ -32,29 +31,36 @@ class Slow(Worker):
         if self.fails:
             raise EngineError("no room")
 
+    def close(self, patience: float = 5.0) -> None:
+        self.has_ended = True
+
+    let_go = close
+
 
 class Pool(PoolEngine):
     """Starts such workers."""
 
     def __init__(self) -> None:
-        super().__init__(slots=3, idle_seconds=60)
+        super().__init__(3, idle_seconds=60, max_age=60)
         self.made: list[Slow] = []
-        self.takes_over = False
         self.leave = threading.Event()
         self._asked: list[threading.Thread] = []
 
-    def new_worker(self, key: str, *, own: bool = False) -> WarmWorker:
-        self.made.append(Slow(key, is_new=not self.takes_over))
-        return cast(WarmWorker, self.made[-1])
+    def key(self) -> str:
+        return "k"
 
-    def ask(self, key: str = "k") -> Slow:
-        """Ask for a seat, and return the worker that is started for it."""
+    def new_worker(self, key: str) -> Worker:
+        self.made.append(Slow(key))
+        return cast(Worker, self.made[-1])
+
+    def ask(self) -> Slow:
+        """Ask for a worker, and return the one that is started."""
         number = len(self.made)
 
         def sit() -> None:
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(self._seat(key))
+                    stack.enter_context(self._worker())
                 except EngineError:
                     return
                 assert self.leave.wait(10)
@@ -106,12 +112,4 @@ def test_starts_at_once_are_told_apart(pool: Pool) -> None:
 
 def test_a_start_that_fails_is_over_and_so_it_is_told(pool: Pool) -> None:
     assert facts(pool.after(pool.ask(), fails=True)) == [(True, True)]
-    assert pool.starts() == []
-
-
-def test_a_worker_that_was_taken_over_had_no_start(pool: Pool) -> None:
-    pool.takes_over = True
-    worker = pool.ask()
-    assert pool.starts() == []
-    worker.goes_on.set()
     assert pool.starts() == []

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 AIRFLOW = {"url": "http://a", "token": "t"}
-WARM = {"reuse": True}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ WARM = {"reuse": True}
         ("command", {}, "an engine of kind 'command' needs the setting 'argv'"),
         ("command", {"argv": []}, "the settings of engine 'command' do not fit: `argv` is empty"),
         ("local", {"slot": 2}, "an engine of kind 'local' has no setting 'slot'"),
-        ("spark-submit", {"mastr": "x"}, "an engine of kind 'spark-submit' has no setting 'mastr'"),
+        ("spark", {"mastr": "x"}, "an engine of kind 'spark' has no setting 'mastr'"),
         ("airflo", {}, "there is no engine of kind 'airflo'"),
     ],
 )
@@ -51,11 +50,11 @@ def test_a_setting_that_an_engine_does_not_take(
         ("local", {"python": 4}, "`python` must be a string, not 4"),
         ("local", {"python": date(2024, 1, 2)}, "`python` must be a string, not 2024-01-02"),
         ("local", {"python": ["python3"]}, "`python` must be a string, not a list"),
-        ("local", {"slots": 1.5}, "`slots` must be a whole number, not 1.5"),
-        ("local", {"slots": True}, "`slots` must be a whole number, not true"),
-        ("local", {"slots": nan}, "`slots` must be a whole number, not nan"),
-        ("local", {"slots": "2"}, "`slots` must be a whole number, not '2'"),
-        ("local", {"slots": 2**63}, "`slots` is too large: a whole number has at most 64 bits"),
+        ("local", {"workers": 1.5}, "`workers` must be a whole number, not 1.5"),
+        ("local", {"workers": True}, "`workers` must be a whole number, not true"),
+        ("local", {"workers": nan}, "`workers` must be a whole number, not nan"),
+        ("local", {"workers": "2"}, "`workers` must be a whole number, not '2'"),
+        ("local", {"workers": 2**63}, "`workers` is too large: a whole number has at most 64 bits"),
         ("local", {"idle_seconds": nan}, "`idle_seconds` must be a finite number, not nan"),
         ("local", {"idle_seconds": inf}, "`idle_seconds` must be a finite number, not inf"),
         ("local", {"idle_seconds": True}, "`idle_seconds` must be a number, not true"),
@@ -68,17 +67,16 @@ def test_a_setting_that_an_engine_does_not_take(
         ("command", {"argv": ["a", 1]}, "item 2 of `argv` must be a string, not 1"),
         ("command", {"argv": ["a"], "undo": "no"}, "`undo` must be true or false, not 'no'"),
         ("command", {"argv": ["a"], "undo": 1}, "`undo` must be true or false, not 1"),
-        ("spark-submit", {"packages": "x"}, "`packages` must be a list of strings, not 'x'"),
-        ("spark-submit", {"files": "x"}, "`files` must be a list of strings, not 'x'"),
-        ("spark-submit", {"jars": "x"}, "`jars` must be a list of strings, not 'x'"),
-        ("spark-submit", {"jars": 0}, "`jars` must be a list of strings, not 0"),
-        ("spark-submit", {"jars": {}}, "`jars` must be a list of strings, not a table"),
-        ("spark-submit", {"arguments": [1]}, "item 1 of `arguments` must be a string, not 1"),
-        ("spark-submit", {"master": 4}, "`master` must be a string, not 4"),
-        ("spark-submit", {"deploy_mode": 4}, "`deploy_mode` must be one of client, cluster, not 4"),
-        ("spark-submit", {"reuse": "yes"}, "`reuse` must be true or false, not 'yes'"),
-        ("spark-submit", WARM | {"slots": 1.5}, "`slots` must be a whole number, not 1.5"),
-        ("spark-submit", WARM | {"orphan_seconds": inf}, "`orphan_seconds` must be a finite"),
+        ("spark", {"packages": "x"}, "`packages` must be a list of strings, not 'x'"),
+        ("spark", {"files": "x"}, "`files` must be a list of strings, not 'x'"),
+        ("spark", {"jars": "x"}, "`jars` must be a list of strings, not 'x'"),
+        ("spark", {"jars": 0}, "`jars` must be a list of strings, not 0"),
+        ("spark", {"jars": {}}, "`jars` must be a list of strings, not a table"),
+        ("spark", {"arguments": [1]}, "item 1 of `arguments` must be a string, not 1"),
+        ("spark", {"master": 4}, "`master` must be a string, not 4"),
+        ("spark", {"deploy_mode": 4}, "`deploy_mode` must be one of client, cluster, not 4"),
+        ("spark", {"workers": 1.5}, "`workers` must be a whole number, not 1.5"),
+        ("spark", {"max_age": inf}, "`max_age` must be a finite"),
         ("airflow", AIRFLOW | {"url": 4}, "`url` must be a string, not 4"),
         ("airflow", AIRFLOW | {"url": ["http://a"]}, "`url` must be a string, not a list"),
         ("airflow", AIRFLOW | {"url": True}, "`url` must be a string, not true"),
@@ -104,7 +102,7 @@ def test_a_setting_of_another_type(
     [
         ("local", {"idle_seconds": 1e300}, "`idle_seconds` is 1e+300, but must be at most"),
         ("local", {"idle_seconds": 0}, "`idle_seconds` is 0, but must be more than 0"),
-        ("spark-submit", WARM | {"stranded_seconds": 2**60}, "but must be at most"),
+        ("spark", {"max_age": 2**60}, "but must be at most"),
         ("airflow", AIRFLOW | {"timeout": -1}, "`timeout` is -1, but must be more than 0"),
         ("airflow", AIRFLOW | {"poll": 1e12}, "`poll` is 1000000000000.0, but must be at most"),
     ],
@@ -120,18 +118,40 @@ def test_a_length_of_time_for_which_a_program_cannot_wait(
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        ("local", {"slots": 2, "memory": "4g", "idle_seconds": 600, "env": {"A": "b"}}),
+        ("local", {"workers": 2, "memory": "4g", "idle_seconds": 600, "env": {"A": "b"}}),
         ("local", {"idle_seconds": 0.5, "python": "python3", "conf": {"spark.a": "1"}}),
         ("command", {"argv": ["run", "{spec}"], "env": {}, "undo": True}),
-        ("spark-submit", {"jars": [], "py_files": ["a.zip"], "arguments": ["--verbose"]}),
-        ("spark-submit", WARM | {"slots": 2, "runs_at_once": 4, "orphan_seconds": 60}),
-        ("spark-submit", {"master": "yarn", "deploy_mode": "cluster", "reuse": False}),
+        ("spark", {"jars": [], "py_files": ["a.zip"], "arguments": ["--verbose"]}),
+        ("spark", {"master": "spark://h:1", "workers": 2, "max_age": 60}),
+        ("spark", {"master": "yarn", "deploy_mode": "cluster"}),
+        ("spark", {"conf": {"spark.master": "yarn"}, "deploy_mode": "cluster"}),
         ("airflow", {"url": "http://a", "username": "u", "password": "p", "poll": 1}),
         ("airflow", AIRFLOW | {"timeout": 2.5, "undo": False}),
     ],
 )
 def test_settings_that_fit(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
     create_engine(kind, settings, project=tmp_path, state_dir=tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "hint"),
+    [
+        ("spark-submit", {"master": "yarn"}, 'Write `kind = "spark"`'),
+        ("spark-submit", {"slots": 2}, "Write `workers = 2`."),
+        ("local", {"slots": 3}, "Write `workers = 3`."),
+        ("spark", {"runs_at_once": 4}, "Write `workers = 4`"),
+        ("spark", {"reuse": False}, '`deploy_mode = "cluster"`'),
+        ("spark", {"orphan_seconds": 1}, "Remove it"),
+        ("spark", {"stranded_seconds": 1}, "Remove it"),
+        ("spark", {"max_runs_per_application": 1}, "`max_age`"),
+    ],
+)
+def test_what_earlier_versions_had_is_refused_with_the_line_to_write(
+    tmp_path: Path, kind: str, settings: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(ConfigError, match="any more") as refused:
+        create_engine(kind, settings, project=tmp_path, state_dir=tmp_path)
+    assert hint in refused.value.hint
 
 
 # --- engines of other packages ---------------------------------------------------------------
@@ -246,7 +266,7 @@ def test_what_the_tool_gives_is_no_setting(tmp_path: Path, name: str) -> None:
             "[engines.a]: unknown key `tasks`",
         ),
         (
-            '[engines.far]\nkind = "spark-submit"\narguments = [1]',
+            '[engines.far]\nkind = "spark"\narguments = [1]',
             "item 1 of `arguments` of engine `far` must be a string, not 1",
         ),
     ],

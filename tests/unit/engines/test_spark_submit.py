@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.spark.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.engines.spark.clusters import Kubernetes, was_killed
-from lineage_backfill.engines.spark.shipping import code_state, find_code, pack
+from lineage_backfill.engines.spark.engine import spark_engine
+from lineage_backfill.engines.spark.shipping import code_state, pack, pack_code
 from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine
 from lineage_backfill.engines.spark.yarn import Yarn
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
@@ -49,10 +49,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def engine(project: Path, **settings: Any) -> SparkSubmitEngine:
-    home = str(project / "spark")
-    return SparkSubmitEngine(
-        project=project, state_dir=project / "state", spark_home=home, **{"jars": [], **settings}
-    )
+    home, places = str(project / "spark"), {"project": project, "state_dir": project / "state"}
+    given = {"master": "yarn", "spark_home": home, "jars": [], **settings}
+    made = spark_engine(**places, deploy_mode="cluster", **given)
+    assert isinstance(made, SparkSubmitEngine)
+    return made
 
 
 def command(project: Path, **settings: Any) -> list[str]:
@@ -69,18 +70,6 @@ def confs(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--conf", setting)]
 
 
-def test_a_driver_on_this_machine_gets_its_spec_by_path(project: Path) -> None:
-    argv = command(
-        project, master="spark://h:7077", python="/opt/py", conf={"spark.cores.max": "2"}
-    )
-    assert argv == [
-        *("P/spark/bin/spark-submit", "--master", "spark://h:7077", "--deploy-mode", "client"),
-        *("--py-files", "spark_runtime.zip,pipeline.zip", "--name", "daily totals t-1"),
-        *confs(*DELTA, "spark.cores.max=2", "spark.pyspark.python=/opt/py"),
-        *("P/state/spark-submit/run_spec.py", "run", "--spec", "P/runs/spec.json"),
-    ]
-
-
 def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
     argv = command(
         project,
@@ -95,25 +84,24 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
         conf={"spark.sql.extensions": "mine"},
     )
     assert argv[1:] == [
-        *("--deploy-mode", "client"),
+        *("--master", "yarn", "--deploy-mode", "cluster"),
         *("--packages", "g:a:1,g:b:2", "--repositories", "file:///maven"),
         *("--jars", "P/lib/a.jar,hdfs://h/b.jar"),
-        *("--py-files", "spark_runtime.zip,pipeline.zip,extra.zip,c.zip,d.zip"),
-        *("--files", "P/app.conf", "--archives", "P/env.tar.gz#env"),
+        *("--py-files", "spark_runtime.zip,code.zip,extra.zip,c.zip,d.zip"),
+        *("--files", "P/app.conf,P/runs/spec.json", "--archives", "P/env.tar.gz#env"),
         *("--name", "daily totals t-1"),
         *confs("spark.sql.extensions=mine", DELTA[1], "spark.pyspark.python=./env/bin/python"),
+        *confs("spark.yarn.tags=t-1", "spark.yarn.maxAppAttempts=1"),
         *("--queue", "night"),
-        *("P/state/spark-submit/run_spec.py", "run", "--spec", "P/runs/spec.json"),
+        *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
 
 
 def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> None:
-    argv = command(
-        project, master="yarn", deploy_mode="cluster", conf={"spark.yarn.tags": "finance"}
-    )
+    argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance"})
     assert argv[1:] == [
         *("--master", "yarn", "--deploy-mode", "cluster"),
-        *("--py-files", "spark_runtime.zip,pipeline.zip", "--files", "P/runs/spec.json"),
+        *("--py-files", "spark_runtime.zip,code.zip", "--files", "P/runs/spec.json"),
         *("--name", "daily totals t-1"),
         *confs(*DELTA, "spark.yarn.tags=finance,t-1", "spark.yarn.maxAppAttempts=1"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
@@ -124,12 +112,10 @@ TEMPLATE = "spark.kubernetes.driver.podTemplateFile"
 
 
 def test_on_kubernetes_the_token_names_the_drivers_pod(project: Path) -> None:
-    argv = command(
-        project, master="k8s://https://h:6443", deploy_mode="cluster", conf={TEMPLATE: "pod.yaml"}
-    )
+    argv = command(project, master="k8s://https://h:6443", conf={TEMPLATE: "pod.yaml"})
     assert argv[1:] == [
         *("--master", "k8s://https://h:6443", "--deploy-mode", "cluster"),
-        *("--py-files", "spark_runtime.zip,pipeline.zip", "--files", "P/runs/spec.json"),
+        *("--py-files", "spark_runtime.zip,code.zip", "--files", "P/runs/spec.json"),
         *("--name", "daily totals t-1"),
         *confs(*DELTA, f"{TEMPLATE}=pod.yaml"),
         *confs("spark.kubernetes.driver.pod.name=lineage-backfill-t-1-driver"),
@@ -145,7 +131,7 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
 ) -> None:
     folder = project / "spark" / "conf"
     folder.mkdir()
-    settings: dict[str, Any] = {"master": "k8s://h", "deploy_mode": "cluster"}
+    settings: dict[str, Any] = {"master": "k8s://h"}
     if name == "others.conf":
         settings["arguments"] = [f"--properties-file=spark/conf/{name}"]
     with pytest.raises(EnvironmentMissingError, match="would not see the project's folder") as no:
@@ -161,49 +147,7 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
     (folder / name).write_text("\n".join((*lines, "spark.kubernetes.namespace : data")))
     argv = command(project, **settings)
     assert not any("upload.path" in part or part.endswith("=1g") for part in argv)
-    env = program(project, 'echo "$@" >&2; exit 1', "kubectl")
-    found = engine(project, **settings, env=env)
-    assert found.cluster is not None
-    with pytest.raises(ServiceUnreachableError, match="--namespace data"):
-        found.cluster.logs("t-1")
-
-
-#: What a warm driver is given unless somebody else has: another value, and the beginning of ours.
-SMALL = {
-    "spark.driver.defaultJavaOptions": ("-Xms1g", "-Xms64m -XX:MinHeap"),
-    "spark.ui.retainedJobs": ("7", "100"),
-    "spark.sql.ui.retainedExecutions": ("7", "100"),
-}
-
-
-@pytest.mark.parametrize("giver", ["nothing", "conf", "spark-defaults.conf"])
-@pytest.mark.parametrize("name", SMALL)
-def test_a_warm_driver_starts_and_stays_small_unless_told_otherwise(
-    project: Path, giver: str, name: str
-) -> None:
-    other, ours = SMALL[name]
-    program = project / "spark" / "bin" / "spark-submit"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >argv\nexit 3\n')
-    if giver == "spark-defaults.conf":
-        (project / "spark" / "conf").mkdir()
-        (project / "spark" / "conf" / giver).write_text(f"{name} {other}\n")
-    places = {"project": project, "state_dir": project / "state"}
-    settings: dict[str, Any] = {"spark_home": str(project / "spark"), "jars": []}
-    if giver == "conf":
-        settings["conf"] = {name: other}
-    warm = ReusingEngine(ReuseSettings(), **places, **settings)
-    worker = warm.new_worker(warm.key(AttemptFiles(project / "runs" / "spec.json")))
-    with pytest.raises(EnvironmentMissingError, match="exit code 3"):
-        worker.wait_until_ready()
-    worker.close()
-    warm.close()
-    argv = (project / "argv").read_text().splitlines()
-    told = {"nothing": [ours], "conf": [other], "spark-defaults.conf": []}[giver]
-    if "JavaOptions" in name:  # a driver out of memory ends in any case
-        told = [f"-XX:+ExitOnOutOfMemoryError {ours if giver == 'nothing' else other}"]
-    options = [part.removeprefix(f"{name}=") for part in argv if name in part]
-    assert [one.partition("FreeRatio")[0] for one in options] == told
-    assert name not in " ".join(command(project)), "an application for one run starts as before"
+    assert "--namespace data" in engine(project, **settings).cluster.log_place("t-1")
 
 
 def test_jars_of_this_machine_go_along_where_none_are_named(
@@ -257,17 +201,28 @@ def test_the_state_of_the_code_is_that_of_python_files_outside_tables(tmp_path: 
     assert code_state(tmp_path, without=tmp_path / "runs") != found
 
 
-def test_an_archive_holds_a_package_and_is_the_same_for_the_same_code(project: Path) -> None:
-    code = find_code(project, "pipeline.jobs:daily")
-    assert code == project / "pipeline"
-    archive = pack(code, project / "state")
-    assert zipfile.ZipFile(archive).namelist() == ["pipeline/jobs.py"]
-    (code / "jobs.py").touch()
-    assert pack(code, project / "state") == archive
-    (code / "jobs.py").write_text("x = 2\n")
-    assert pack(code, project / "state") != archive
-    assert find_code(project, "extra.more:x") == project / "extra"
-    assert find_code(project, "installed.jobs:x") is None
+def test_an_archive_holds_the_code_and_is_the_same_for_the_same_code(project: Path) -> None:
+    (project / "pipeline" / "__init__.py").touch()
+    (project / "pipeline" / "names.csv").touch()
+    (project / "extra" / "large.csv").touch()
+    folder = project / "state"
+
+    def packed() -> Path:
+        return pack_code(project, folder, without=folder)
+
+    archive = packed()
+    assert zipfile.ZipFile(archive).namelist() == [
+        "extra/more.py",
+        *(f"pipeline/{name}" for name in ("__init__.py", "jobs.py", "names.csv")),
+    ]
+    (project / "pipeline" / "jobs.py").touch()
+    assert packed() == archive
+    (project / "pipeline" / "jobs.py").write_text("x = 2\n")
+    assert packed() != archive
+    assert zipfile.ZipFile(pack(project / "extra", folder)).namelist() == [
+        "extra/large.csv",
+        "extra/more.py",
+    ]
 
 
 class Answers:
@@ -314,15 +269,13 @@ def test_yarn_tells_by_the_tag(
     assert ask.asked == ["yarn application -list -appTags t-1 -appStates ALL"]
 
 
-def test_yarn_kills_what_runs_and_gives_its_logs() -> None:
+def test_yarn_kills_what_runs_and_names_its_log() -> None:
     running = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
-    ask = Answers(running, "", running, "said")
+    ask = Answers(running, "", running, "")
     Yarn(ask).stop("t-1")
-    assert Yarn(ask).logs("t-1") == "said"
-    assert ask.asked[1::2] == [
-        "yarn application -kill application_1_0001",
-        "yarn logs -applicationId application_1_0001",
-    ]
+    assert Yarn(ask).log_place("t-1") == "yarn logs -applicationId application_1_0001"
+    assert Yarn(ask).log_place("t-1") == "YARN does not know the application"
+    assert ask.asked[1] == "yarn application -kill application_1_0001"
 
 
 @pytest.mark.parametrize(
@@ -344,23 +297,20 @@ def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) ->
     pod = "lineage-backfill-t-1-driver"
     get = f"{kubectl} get pod --ignore-not-found --request-timeout 30s --output jsonpath=phase: "
 
-    ask = Answers(answer, "", "said")
+    ask = Answers(answer, "")
     cluster = Kubernetes(
         ask, submit=["spark-submit", "--master", "k8s://h"], conf={"spark.cores.max": "1", **conf}
     )
     assert cluster.look("t-1") == state
     cluster.stop("t-1")
-    assert cluster.logs("t-1") == "said"
+    assert cluster.log_place("t-1") == f"{kubectl} logs {pod}"
     assert ask.asked[0].startswith(get)
     assert ask.asked[0].endswith(f" {pod}")
-    assert ask.asked[1:] == [
-        f"{submit} --kill namespace:{pod}",
-        f"{kubectl} logs --tail 50000 {pod}",
-    ]
+    assert ask.asked[1:] == [f"{submit} --kill namespace:{pod}"]
 
     ask.answers = [ServiceUnreachableError("no kubectl"), answer]
     assert cluster.look("t-1") == state
-    assert ask.asked[3:] == [ask.asked[0], f"{submit} --status namespace:{pod}"]
+    assert ask.asked[2:] == [ask.asked[0], f"{submit} --status namespace:{pod}"]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +345,7 @@ def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: 
     answer = yarn_table(("application_1_0001", "FINISHED", "SUCCEEDED"))
     env = program(project, f"cat <<'END'\n{answer}\nEND")
     folder = AttemptFiles(project / "runs" / "spec.json")
-    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    yarn = engine(project, master="yarn", env=env)
     folder.claim({"life_sign": str(project / "none")})
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
@@ -421,7 +371,7 @@ def test_a_driver_that_was_killed_on_its_cluster_is_transient(
     row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
     env = program(project, f"[ $2 = -status ] && echo '{said}' || cat <<'END'\n{row}\nEND")
     folder = AttemptFiles(project / "runs" / "spec.json")
-    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    yarn = engine(project, master="yarn", env=env)
     folder.claim({"life_sign": str(project / "none")})
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
@@ -433,34 +383,16 @@ def test_a_driver_that_was_killed_on_its_cluster_is_transient(
     yarn.close()
 
 
-@pytest.mark.parametrize(
-    ("phase", "logs", "kept"),
-    [
-        ("Failed", "echo no such column", "Submitted\nno such column\n"),
-        (
-            "Failed",
-            "echo no route to host >&2; exit 1",
-            (
-                "Submitted\nthe driver's log cannot be read: "
-                "`kubectl --server https://h …` failed: no route to host\n"
-            ),
-        ),
-        ("Succeeded", "echo no such column", "Submitted\n"),
-    ],
-)
-def test_a_failed_attempt_keeps_the_log_of_its_driver_on_the_cluster(
-    project: Path, phase: str, logs: str, kept: str
-) -> None:
-    answers = f"case $* in *' get '*) echo phase: {phase};; *' logs '*) {logs};; esac"
-    env = program(project, answers, "kubectl")
+def test_the_error_of_a_failed_attempt_names_the_log_of_its_driver(project: Path) -> None:
+    env = program(project, "echo phase: Failed", "kubectl")
     files = AttemptFiles(project / "runs" / "spec.json")
-    files.log_path.write_text("Submitted\n")
     files.claim({"life_sign": str(project / "none")})
-    found = engine(project, master="k8s://h", deploy_mode="cluster", env=env)
+    found = engine(project, master="k8s://h", env=env)
     handle = found.find(files.spec_path, "t-1")
     assert handle is not None
-    assert found.poll(handle).state is AttemptState(phase.lower())
-    assert files.log() == kept
+    outcome = found.poll(handle)
+    assert outcome.state is AttemptState.FAILED
+    assert (outcome.error or "").endswith("logs lineage-backfill-t-1-driver")
 
 
 @pytest.mark.parametrize(
@@ -476,10 +408,8 @@ def test_a_driver_on_a_cluster_has_a_name_there(
 ) -> None:
     folder = AttemptFiles(project / "runs" / "spec.json")
     folder.log_path.write_text(said)
-    found = engine(project, master=master, deploy_mode="cluster").identify(str(folder.spec_path))
+    found = engine(project, master=master).identify(str(folder.spec_path))
     assert found == EngineRun(origin=Origin.CREATED, id=name)
-    here = engine(project, master=master).identify(str(folder.spec_path))
-    assert here == EngineRun(origin=Origin.CREATED, id=name if master == "yarn" else None)
 
 
 def test_a_driver_with_a_long_log_is_identified_by_its_beginning(project: Path) -> None:
@@ -495,21 +425,19 @@ def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
     env = program(project, "echo no route to host >&2; exit 1")
     folder = AttemptFiles(project / "runs" / "spec.json")
     folder.claim({"life_sign": str(project / "none")})
-    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    yarn = engine(project, master="yarn", env=env)
     with pytest.raises(ServiceUnreachableError, match="no route to host"):
         yarn.find(folder.spec_path, "t-1")
 
 
 def test_what_the_cluster_does_not_know_another_machine_may_still_submit(project: Path) -> None:
     folder = AttemptFiles(project / "runs" / "spec.json")
-    none = engine(project, master="yarn", deploy_mode="cluster", env=program(project, ""))
+    none = engine(project, master="yarn", env=program(project, ""))
     assert not none.can_tell(folder.spec_path, "t-1")
     row = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
     env = program(project, f"cat <<'END'\n{row}\nEND")
-    known = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    known = engine(project, master="yarn", env=env)
     assert known.can_tell(folder.spec_path, "t-1")
-    here = engine(project, master="yarn", env=env)
-    assert not here.can_tell(folder.spec_path, "t-1")
 
 
 def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(project: Path) -> None:
@@ -517,7 +445,7 @@ def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(proje
     env = program(project, f"echo \"$@\" >>{project}/asked; cat <<'END'\n{row}\nEND")
     folder = AttemptFiles(project / "runs" / "spec.json")
     folder.claim({"life_sign": str(project / "none")})
-    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    yarn = engine(project, master="yarn", env=env)
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
     yarn.works_elsewhere(folder)
@@ -529,10 +457,6 @@ def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(proje
     yarn.close()
 
 
-def test_on_yarn_a_driver_on_this_machine_has_the_token_too(project: Path) -> None:
-    assert "spark.yarn.tags=t-1" in command(project, master="yarn")
-
-
 def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(project: Path) -> None:
     row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
     env = program(project, f"cat <<'END'\n{row}\nEND")
@@ -541,7 +465,7 @@ def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(project: Pat
         ({}, AttemptState.SUCCEEDED),
         ({"spark.yarn.submit.waitAppCompletion": "false"}, AttemptState.FAILED),
     ):
-        yarn = engine(project, master="yarn", deploy_mode="cluster", env=env, conf=conf)
+        yarn = engine(project, master="yarn", env=env, conf=conf)
         outcome = yarn.judge(files, said=None, code=0)
         assert outcome is not None
         assert outcome.state is state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import requests
 import responses
 
-from lineage_backfill.engines.spark.clusters import asker
 from lineage_backfill.engines.spark.yarn import Yarn, resource_manager
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
@@ -210,86 +208,10 @@ def test_the_program_kills_what_a_stranger_may_not(
     assert program.asked == ["yarn application -kill a"]
 
 
-def test_the_driver_s_log_comes_from_its_node_or_from_the_program(
-    tmp_path: Path, web: responses.RequestsMock
-) -> None:
-    node = "http://node:8042"
-    where = f"{node}/node/containerlogs/container_1_2/me"
-    asks(web, apps({"id": "a", "state": "RUNNING", "amContainerLogs": where}))
-    names = ["launch_container.sh", "stdout"]
-    listed = [{"fileName": name} for name in names]
-    files = {"containerLogsInfo": {"containerLogInfo": listed}}
-    rest = f"{node}/ws/v1/node"
-    web.get(f"{rest}/containers/container_1_2/logs", json=files)
-    web.get(f"{rest}/containerlogs/container_1_2/stdout?size=-10000000", body="printed")
-    program = Program("gathered")
-    assert "printed" in yarn(tmp_path, program).logs(TOKEN)
-    assert program.asked == []
-    for status, said in ((503, ""), (200, "<html>"), (200, "[1]")):  # it forgot the container
-        web.replace("GET", f"{rest}/containers/container_1_2/logs", status=status, body=said)
-        assert yarn(tmp_path, program).logs(TOKEN) == "gathered"
-    assert program.asked == ["yarn logs -applicationId a"] * 3
-
-
-def test_a_node_may_name_a_server_for_the_logs_of_ended_containers(
-    tmp_path: Path, web: responses.RequestsMock
-) -> None:
+def test_the_driver_s_log_is_named(tmp_path: Path, web: responses.RequestsMock) -> None:
     where = "http://node:8042/node/containerlogs/container_1_2/me"
-    asks(web, apps({"id": "a", "state": "FINISHED", "amContainerLogs": where}))
-    files = [{"containerLogsInfo": {"containerLogInfo": [{"fileName": "stderr"}]}}]
-    node, server = "http://node:8042/ws/v1/node", "http://logs:19888/ws/v1/history"
-    listed = "containers/container_1_2/logs"
-    text = "containerlogs/container_1_2/stderr?size=-10000000"
-    for path in (listed, text):
-        web.get(f"{node}/{path}", status=307, headers={"Location": f"{server}/{path}"})
-    web.get(f"{server}/{listed}", json=files)
-    web.get(f"{server}/{text}", body="printed")
-    program = Program()
-    assert "printed" in yarn(tmp_path, program).logs(TOKEN)
-    assert program.asked == []
-
-
-@pytest.mark.parametrize(
-    ("refusals", "asked"), [(1, 2), (3, 4), (9, 4)], ids=["once", "thrice", "always"]
-)
-def test_the_program_is_asked_again_while_yarn_collects_the_logs(
-    tmp_path: Path,
-    web: responses.RequestsMock,
-    monkeypatch: pytest.MonkeyPatch,
-    refusals: int,
-    asked: int,
-) -> None:
-    monkeypatch.setattr("lineage_backfill.engines.spark.yarn._COLLECTING", (0.0,) * 4)
-    counted = tmp_path / "counted"
-    program = tmp_path / "yarn"
-    program.write_text(
-        f"#!/bin/sh\necho >> {counted}\n[ $(wc -l < {counted}) -gt {refusals} ] || "
-        "{ echo not collected >&2; exit 1; }\necho gathered\n"
-    )
-    program.chmod(0o755)
-    asks(web, apps({"id": "a", "state": "FINISHED"}))
-    environment = configuration(tmp_path, yarn={"yarn.resourcemanager.hostname": "rm"})
-    environment["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    found = Yarn(asker(environment), resource_manager(environment, {}))
-    if asked > refusals:
-        assert found.logs(TOKEN) == "gathered\n"
-    else:
-        with pytest.raises(ServiceUnreachableError, match="not collected"):
-            found.logs(TOKEN)
-    assert len(counted.read_text()) == asked
-
-
-def test_a_program_that_is_not_there_is_asked_once(
-    tmp_path: Path, web: responses.RequestsMock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asks(web, apps({"id": "a", "state": "FINISHED"}))
-    environment = configuration(tmp_path, yarn={"yarn.resourcemanager.hostname": "rm"})
-    slept: list[float] = []
-    monkeypatch.setattr("lineage_backfill.engines.spark.yarn.time.sleep", slept.append)
-    found = Yarn(asker({"PATH": str(tmp_path)}), resource_manager(environment, {}))
-    with pytest.raises(ServiceUnreachableError, match="no program yarn on PATH"):
-        found.logs(TOKEN)
-    assert slept == [0.0]
+    asks(web, apps({"id": "a", "state": "RUNNING", "amContainerLogs": where}))
+    assert yarn(tmp_path, Program()).log_place(TOKEN) == where
 
 
 def test_of_two_resource_managers_the_active_one_is_asked_and_then_first(

@@ -33,7 +33,7 @@ max_runs = 99
 spark = 2
 
 [engines.cluster]
-kind = "spark-submit"
+kind = "spark"
 master = "yarn"
 
 [spark]
@@ -154,7 +154,7 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
     assert declared.pools == {"spark": 2}
     assert (declared.limits.max_runs, declared.limits.max_parallel) == (99, 4)
     assert declared.engines == (
-        EngineDeclaration(name="cluster", kind="spark-submit", settings={"master": "yarn"}),
+        EngineDeclaration(name="cluster", kind="spark", settings={"master": "yarn"}),
         EngineDeclaration(name="local", kind="local"),
     )
     assert project.spark == {
@@ -530,7 +530,7 @@ def test_the_package_imports_without_pydantic() -> None:
     ("declared", "engine"),
     [
         ("", "local"),
-        ("[engines.local]\nslots = 1\n", "local"),
+        ("[engines.local]\nworkers = 1\n", "local"),
         ('[engines.mine]\nkind = "command"\nargv = ["run", "{spec}"]\n', None),
     ],
 )

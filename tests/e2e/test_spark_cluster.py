@@ -1,4 +1,4 @@
-"""spark-submit on a real standalone cluster of one master and two workers."""
+"""Warm workers whose tasks run on a real standalone cluster of one master and two workers."""
 
 from __future__ import annotations
 
@@ -49,19 +49,49 @@ def dies_after_its_commit(context: RunContext):
 def slow(context: RunContext):
     time.sleep(300)
 """
+REPORTS = """
+import os
+import sys
+
+from spark_runtime import RunContext, job
+
+
+@job(output="reports", batch="range")
+def reports(context: RunContext):
+    assert "LEFT" not in os.environ
+    assert sys.argv[1:] != ["--left"]
+    print("reports", flush=True)
+    rows = [(str(key.key), 1) for key in context.keys]
+    return context.spark.createDataFrame(rows, "day string, n long")
+"""
+SCRIPT_JOB = """
+import os
+import sys
+
+from spark_runtime import run_context
+
+assert (__name__, sys.argv) == ("__main__", [__file__])
+print("script", flush=True)
+run = run_context()
+run.write(run.spark.createDataFrame([(str(run.keys[0].key), 1)], "day string, n long"))
+sys.argv.append("--left")
+os.environ["LEFT"] = "by the script"
+os.chdir("/")
+"""
+QUERY = """
+--@ output = "queried"
+SELECT :backfill_key AS day, 1L AS n
+"""
 # Small: the machine runs master, workers, two drivers and their executors at once.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS: dict[str, Any] = {
     "conf": {
         "spark.cores.max": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.driver.extraJavaOptions": JAVA,
         "spark.executor.extraJavaOptions": JAVA,
-        "spark.sql.adaptive.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
-        "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
     },
     "env": {"SPARK_LOCAL_IP": "127.0.0.1"},
@@ -73,30 +103,42 @@ class Bench:
 
     def __init__(self, folder: Path, master: str, jobs: str = JOBS, **settings: Any) -> None:
         self.folder = folder
-        self.settings = {**SETTINGS, "reuse": False, **settings, "master": master}
+        self.settings = {**SETTINGS, **settings, "master": master}
         code = folder / "pipeline"
         code.mkdir(parents=True)
         (code / "__init__.py").touch()
         (code / "jobs.py").write_text(jobs)
         (code / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
+        for name, text in (
+            ("reports/__init__.py", ""),
+            ("reports/jobs.py", REPORTS),
+            ("scripts/daily.py", SCRIPT_JOB),
+            ("sql/queried.sql", QUERY),
+        ):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.engine = self.new_engine()
 
     def new_engine(self) -> Engine:
         state = self.folder / "state"
-        engine = create_engine("spark-submit", self.settings, project=self.folder, state_dir=state)
+        engine = create_engine("spark", self.settings, project=self.folder, state_dir=state)
         engine.listen(self.ended.put)
         engine.open()
         return engine
 
-    def submit(
-        self, job: str, table: str, *keys: str, undo: str | None = None, name: str = ""
-    ) -> str:
-        spec = self.spec(job, table, *keys, undo=undo, name=name)
+    def submit(self, job: str, table: str, *keys: str, **more: Any) -> str:
+        spec = self.spec(job, table, *keys, **more)
         return self.engine.submit(spec, f"t-{spec.parent.name}")
 
     def spec(
-        self, job: str, table: str, *keys: str, undo: str | None = None, name: str = ""
+        self,
+        job: str,
+        table: str,
+        *keys: str,
+        undo: str | None = None,
+        name: str = "",
+        entrypoint: str = "",
     ) -> Path:
         """Write the run spec of a run that is named after its job, if not otherwise."""
         name = name or (f"undo-{job}" if undo else job)
@@ -115,7 +157,11 @@ class Bench:
             "run_id": f"r-{name}",
             "attempt": 1,
             "token": f"t-{name}",
-            "job": {"namespace": "n", "name": job, "entrypoint": f"pipeline.jobs:{job}"},
+            "job": {
+                "namespace": "n",
+                "name": job,
+                "entrypoint": entrypoint or f"pipeline.jobs:{job}",
+            },
             "partitions": list(keys),
             "keys": [{"key": key} for key in keys],
             "outputs": [output],
@@ -147,22 +193,37 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         subprocess.run([SCRIPT, "down", folder], check=True)
 
 
-def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
-    bench: Bench,
-) -> None:
-    good = bench.submit("days", "days", "2024-03-01", "2024-03-02")
-    dead = bench.submit("dies_after_its_commit", "others", "2024-03-01")
-    bench.wait(good, dead)
-    outcome = bench.engine.poll(good)
-    assert outcome.state is AttemptState.SUCCEEDED, log_of(good)
-    assert outcome.result is not None
-    (written,) = outcome.result["outputs"]
-    assert [(one["key"], one["rows"]) for one in written["partitions"]] == [
-        ("2024-03-01", 1),
-        ("2024-03-02", 1),
+def test_one_worker_runs_packages_scripts_and_queries(bench: Bench) -> None:
+    handles = [
+        bench.submit("days", "days", "2024-03-01", "2024-03-02"),
+        bench.submit("daily", "scripted", "2024-03-01", entrypoint="scripts/daily.py"),
+        bench.submit("queried", "queried", "2024-03-01", entrypoint="sql/queried.sql"),
+        bench.submit("reports", "reports", "2024-03-01", entrypoint="reports.jobs:reports"),
     ]
-    assert bench.engine.find(Path(good), "t-days") == good
+    bench.wait(*handles)
+    for handle, rows in zip(handles, (2, 1, 1, 1), strict=True):
+        outcome = bench.engine.poll(handle)
+        assert outcome.state is AttemptState.SUCCEEDED, log_of(handle)
+        assert outcome.result is not None
+        (written,) = outcome.result["outputs"]
+        assert [one["rows"] for one in written["partitions"]] == [1] * rows
+        assert bench.engine.identify(handle) == bench.engine.identify(handles[0])
+    application = bench.engine.identify(handles[0])
+    assert application is not None
+    assert str(application.id).startswith("app-")
+    assert len(list((bench.folder / "state" / "workers").glob("*.log"))) == 1
+    logs = [log_of(handle).split() for handle in handles]
+    assert [[word for word in log if word in ("script", "reports")] for log in logs] == [
+        [],
+        ["script"],
+        [],
+        ["reports"],
+    ]
 
+
+def test_the_tables_log_is_the_truth_about_a_dead_worker(bench: Bench) -> None:
+    dead = bench.submit("dies_after_its_commit", "others", "2024-03-01")
+    bench.wait(dead)
     outcome = bench.engine.poll(dead)
     assert outcome.state is AttemptState.SUCCEEDED, log_of(dead)
     assert outcome.result is not None
@@ -176,8 +237,8 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
     assert len({json.loads(event)["run"]["runId"] for event in events}) == 1
 
 
-def test_what_an_application_wrote_is_put_back_by_another(bench: Bench) -> None:
-    """After the test above: the table holds what its first application wrote."""
+def test_what_a_worker_wrote_is_put_back_by_another(bench: Bench) -> None:
+    """After the tests above: the table holds what the first worker wrote."""
     log = DeltaLog(str(bench.folder / "days"))
     assert ("2024-03-01",) in log.state().partitions
     handle = bench.submit("days", "days", "2024-03-01", "2024-03-02", undo="t-days")
@@ -187,7 +248,7 @@ def test_what_an_application_wrote_is_put_back_by_another(bench: Bench) -> None:
     assert log.state().partitions == {}
 
 
-def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
+def test_a_later_engine_finds_a_run_and_stops_it(bench: Bench) -> None:
     handle = bench.submit("slow", "days", "2024-03-03")
     lineage = Path(handle).with_name("lineage")
     while "START" not in "".join(path.read_text() for path in lineage.glob("*")):
@@ -200,6 +261,6 @@ def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
     for _each_engine in range(2):
         bench.wait(handle)
     later.close()
-    assert later.poll(handle).state is AttemptState.CANCELLED
+    assert later.poll(handle).state.is_final
     assert "t-slow" not in DeltaLog(str(bench.folder / "days")).state().tokens
     assert bench.engine.find(Path(handle), "t-other") is None
