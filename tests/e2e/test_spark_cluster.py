@@ -56,7 +56,7 @@ import sys
 from spark_runtime import RunContext, job
 
 
-@job(output="reports", batch="range")
+@job(output="reported", batch="range")
 def reports(context: RunContext):
     assert "LEFT" not in os.environ
     assert sys.argv[1:] != ["--left"]
@@ -198,7 +198,7 @@ def test_one_worker_runs_packages_scripts_and_queries(bench: Bench) -> None:
         bench.submit("days", "days", "2024-03-01", "2024-03-02"),
         bench.submit("daily", "scripted", "2024-03-01", entrypoint="scripts/daily.py"),
         bench.submit("queried", "queried", "2024-03-01", entrypoint="sql/queried.sql"),
-        bench.submit("reports", "reports", "2024-03-01", entrypoint="reports.jobs:reports"),
+        bench.submit("reports", "reported", "2024-03-01", entrypoint="reports.jobs:reports"),
     ]
     bench.wait(*handles)
     for handle, rows in zip(handles, (2, 1, 1, 1), strict=True):
