@@ -32,7 +32,7 @@ _SPARK = _TESTS / "spark"
 _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
 #: Folders whose tests are slow, except those marked `core`.
 _SLOW = ("spark", "e2e", "chaos")
-_FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
+_FIRST = ("e2e/test_demo.py", "e2e/test_spark_cluster.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
