@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _Refs = tuple[DatasetRef, ...]
 #: What a snapshot holds beside jobs and datasets.
 _REST = ("column_edges", "history", "source", "taken_at", "warnings")
+
+
+def _named(edge: ReadDeclaration | WriteDeclaration) -> DatasetRef:
+    return DatasetRef(edge.namespace or "", edge.dataset)
 
 
 class Edges:
@@ -50,8 +54,9 @@ class Edges:
                 (declaration.reads, node.reads if node else (), self.declared_reads),
                 (declaration.writes, node.writes if node else (), self.declared_writes),
             ):
+                side = (*found, *(_named(edge) for edge in edges if edge.namespace))
                 for edge in edges:
-                    dataset = self.target(edge)
+                    dataset = self.target(edge, side)
                     if dataset is not None and dataset not in found:
                         into.setdefault(ref, []).append(dataset)
 
@@ -60,9 +65,9 @@ class Edges:
         """The tables of single datasets, with their namespaces."""
         return self._datasets.exact()
 
-    def target(self, edge: ReadDeclaration | WriteDeclaration) -> DatasetRef | None:
-        """Return the dataset of a declared edge; None for a glob."""
-        return target(edge, self._namespace, self._snapshot.datasets)
+    def target(self, edge: Any, side: Iterable[DatasetRef] = ()) -> DatasetRef | None:
+        """Return the dataset of a declared edge, None for a glob; the job has those of `side`."""
+        return target(edge, self._namespace, self._snapshot.datasets, side)
 
     def reads(self, job: JobRef) -> _Refs:
         """Return the inputs of a job: from the lineage, then declared ones."""

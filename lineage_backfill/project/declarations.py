@@ -197,6 +197,9 @@ class DatasetPartitioning(Partitioning):
                     hint=f"Declare the key itself: column = {name!r}.",
                 )
 
+    def __hash__(self) -> int:
+        return hash((self.calendar, len(self.dimensions)))
+
     def _is_static(self, column: str) -> bool:
         """Whether a column can only hold static keys."""
         if self.calendar is not None:
@@ -320,6 +323,11 @@ def _check_mapping(read: ReadDeclaration | DimensionMapping) -> None:
         if not value and read.mapping == owner != "window":
             zero = " other than 0" if name == "by" else ""
             raise DeclarationError(f"mapping {owner!r} needs `{name}`{zero}")
+    if read.mapping == "window" and read.before is None and read.after is None:
+        raise DeclarationError(
+            "mapping 'window' needs `before` or `after`",
+            hint="Write how many run keys it reaches back, as in before = 6.",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,6 +462,11 @@ class JobPartitioning(Partitioning):
 
     def __post_init__(self) -> None:
         Partitioning.__post_init__(self)
+        for side in ("reads", "writes"):  # an exact name has precedence over globs
+            edges = getattr(self, side)
+            if any(is_glob(edge.dataset) for edge in edges[:-1]):
+                ordered = sorted(edges, key=lambda edge: is_glob(edge.dataset))
+                object.__setattr__(self, side, tuple(ordered))
         for edges in (self.reads, self.writes):
             names = [(edge.namespace, edge.dataset) for edge in edges]
             if len(set(names)) < len(names):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
 from glob import escape
 from json import dumps
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -20,7 +21,9 @@ from lineage_backfill.project.declarations import (
     WriteDeclaration,
 )
 from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.merge import merged, merged_edge
 
+Edge = TypeVar("Edge", ReadDeclaration, WriteDeclaration)
 D = TypeVar("D", DatasetDeclaration, JobDeclaration, ReadDeclaration, WriteDeclaration)
 
 
@@ -150,25 +153,97 @@ class Matcher(Generic[D]):
         return ((space, declaration) for (space, _), declaration in self._exact.items())
 
 
+def _name(declared: Any) -> str:
+    return str(declared.name)
+
+
+class Layers(Matcher[D]):
+    """Finds what is in force of a name: of its own declaration, then of the globs that match it."""
+
+    def __init__(self, declarations: Iterable[D], namespace: str | None) -> None:
+        named: Any = declarations
+        super().__init__(named, namespace, _name)
+        self._merged: dict[tuple[int, ...], D] = {}
+
+    def layers(self, ref: DatasetRef | JobRef) -> list[D]:
+        """Return the declarations of a dataset or job, the most exact one first."""
+        exact = self._exact
+        own = exact.get(ref[:2]) or exact.get((None, ref[1])) if exact else None
+        found = [] if own is None else [own]
+        for name, space, declaration in self._globs:
+            if name.match(ref[1]) and (space is None or space.match(ref[0])):
+                found.append(declaration)
+        return found
+
+    def find(self, ref: DatasetRef | JobRef) -> D | None:
+        """Return the declaration in force of a dataset or job."""
+        layers = self.layers(ref)
+        if len(layers) < 2:
+            return layers[0] if layers else None
+        key = tuple(map(id, layers))  # thousands of names share theirs
+        if key not in self._merged:
+            both: Any = layers
+            self._merged[key] = merged(both)
+        return self._merged[key]
+
+
 class DeclaredNames:
-    """Finds the declarations of datasets and jobs in a project file."""
+    """Finds the declarations in force of datasets and jobs in a project file."""
 
     def __init__(self, declarations: Declarations) -> None:
-        space = declarations.namespace
-        self.datasets = Matcher(declarations.datasets, space, lambda one: one.name)
-        self.jobs = Matcher(declarations.jobs, space, lambda one: one.name)
+        self.datasets = Layers(declarations.datasets, declarations.namespace)
+        self.jobs = Layers(declarations.jobs, declarations.namespace)
+
+
+def bound(edge: Edge, side: Iterable[DatasetRef], home: str | None) -> Edge:
+    """Return a job's edge with the namespace of a bare name.
+
+    It is that of the one dataset of this name that the job has on this side, else `home`.
+    """
+    if edge.namespace is not None or is_glob(edge.dataset):
+        return edge
+    spaces = {ref.namespace for ref in side if ref.name == edge.dataset}
+    space = spaces.pop() if len(spaces) == 1 else home
+    return edge if space in (None, home) else replace(edge, namespace=space)
+
+
+def edge_in_force(
+    edges: Iterable[Edge], dataset: DatasetRef, side: Sequence[DatasetRef], home: str | None
+) -> Edge | None:
+    """Return what is in force of an edge of a job, of its edges by rank.
+
+    `side` holds the datasets that the job has on this side. An exact name comes before a glob of
+    the same place.
+    """
+    found = [one for edge in edges if names(one := bound(edge, side, home), dataset, home)]
+    return merged_edge(found) if found else None
 
 
 def target(
-    edge: ReadDeclaration | WriteDeclaration, home: str | None, known: Iterable[DatasetRef]
+    edge: ReadDeclaration | WriteDeclaration,
+    home: str | None,
+    known: Iterable[DatasetRef],
+    side: Iterable[DatasetRef] = (),
 ) -> DatasetRef | None:
     """Return the one dataset that a declared edge names; None for a glob.
 
-    Without a namespace it is of `home`, else of the only one that knows the name, else "default".
+    A bare name is the one that the job has on this `side`, else the one of `home`, else the only
+    one that is known; raises DeclarationError, with the candidates, where there are several.
     """
     if is_glob(edge.dataset):
         return None
-    return DatasetRef(edge.namespace or home or only_space(edge.dataset, known), edge.dataset)
+    named: Any = edge
+    space = bound(named, side, home).namespace or home
+    if space is None:
+        spaces = sorted({ref.namespace for ref in known if ref.name == edge.dataset})
+        if len(spaces) > 1:
+            raise DeclarationError(
+                f"{edge.dataset!r} is the name of several datasets: "
+                + ", ".join(f"{one}:{edge.dataset}" for one in spaces),
+                hint=f"Add its namespace, as in namespace = {_literal(spaces[0])}.",
+            )
+        space = spaces[0] if spaces else "default"
+    return DatasetRef(space, edge.dataset)
 
 
 def only_space(name: str, known: Iterable[DatasetRef | JobRef]) -> str:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,13 +35,13 @@ from lineage_backfill.partitions.text import (
     render,
 )
 from lineage_backfill.project import facets
+from lineage_backfill.project.code import joined
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
     JobDeclaration,
     ReadDeclaration,
-    WriteDeclaration,
 )
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import (
@@ -222,26 +222,37 @@ def declare(
     _refuse_two_ways(ref, read)
     written = [(resolve(one.dataset), one) for one in writes]
     keys = calendar_of(calendar, f"job {ref}")
+    home = project.declarations.namespace
+    layers = DeclaredNames(declarations).jobs.layers(ref)
+    own = layers[0] if layers and not is_glob(layers[0].name) else None
     said = JobDeclaration(
         name=ref.name,
+        namespace=None if ref.namespace in (home, "default") else ref.namespace,
         calendar=keys.calendar,
         dimensions=keys.dimensions,
         reads=tuple(
             dict.fromkeys(
-                replace(one.how, dataset=data.name, namespace=data.namespace) for data, one in read
+                replace(one.how, dataset=data.name, namespace=_space(data, home))
+                for data, one in read
             )
         ),
-        writes=tuple(one.declaration(data) for data, one in written),
+        writes=tuple(
+            replace(one.declaration(data), namespace=_space(data, home)) for data, one in written
+        ),
         batch=batch,
     )
-    names = DeclaredNames(declarations)
-    unsaid = tuple(one for data, one in coded.items() if names.datasets.find(data) is None)
     known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
     inputs = [data for data, _ in read]
     outputs = [data for data, _ in written]
-    if table is not None:
-        find = partial(target, home=declarations.namespace, known=known)
-        _add_filed(table, inputs, outputs, find)
+    # As in a plan, a pattern adds nothing where code names some.
+    for table_edges in (own,) if own is not None else layers:
+        for found, edges in ((inputs, table_edges.reads), (outputs, table_edges.writes)):
+            if own is not None or not found:
+                side = tuple(found)
+                for edge in edges:
+                    data_ref = target(edge, home, known, side)
+                    if data_ref is not None:
+                        found.append(data_ref)
     if not outputs:
         near = did_you_mean(ref.name, (one.name for one in declarations.jobs if one.writes))
         raise DeclarationError(
@@ -250,13 +261,8 @@ def declare(
     return DeclaredJob(
         ref=ref,
         entrypoint=(table and table.entrypoint) or entrypoint,
-        declarations=replace(declarations, datasets=(*declarations.datasets, *unsaid)),
-        lineage=_OwnEdges(
-            inputs,
-            outputs,
-            facets.job_facet(said, "UTC"),
-            {data: facets.dataset_facet(one, "UTC") for data, one in coded.items()},
-        ),
+        declarations=joined(declarations, [said], coded.values()),
+        lineage=_OwnEdges(inputs, outputs, {}, {}),
         functions=mapping_functions(
             [table] if table else (),
             _load,
@@ -265,17 +271,9 @@ def declare(
     )
 
 
-def _add_filed(
-    table: JobDeclaration,
-    inputs: list[DatasetRef],
-    outputs: list[DatasetRef],
-    find: Callable[[ReadDeclaration | WriteDeclaration], DatasetRef | None],
-) -> None:
-    """Add what the file names; as in a plan, a pattern adds nothing where code names some."""
-    shared = is_glob(table.name)
-    for found, edges in ((inputs, table.reads), (outputs, table.writes)):
-        if not (shared and found):
-            found.extend(data for edge in edges if (data := find(edge)) is not None)
+def _space(data: DatasetRef, home: str | None) -> str | None:
+    """Return the namespace of an edge; None where a bare name means it."""
+    return None if data.namespace == home else data.namespace
 
 
 def _refuse_two_ways(ref: JobRef, read: Iterable[tuple[DatasetRef, Read]]) -> None:
@@ -313,7 +311,7 @@ def run_specs(
     for text in unused_globs(job.lineage, job.declarations.namespace, job.ref, facts.declaration):
         _log.warning(text)
     used = {*job.lineage.reads(job.ref), *job.lineage.writes(job.ref)}
-    for one in unmatched(job.declarations, used, {job.ref}, only_near=True):
+    for one in unmatched(project.declarations, used, {job.ref}, only_near=True):
         _log.warning(one.text)
     one_by_one = (
         _calendar(job, resolver).chunks(planned, 1) if facts.own or batch == "key" else None

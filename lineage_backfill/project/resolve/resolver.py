@@ -23,6 +23,7 @@ from lineage_backfill.project.declarations import (
     BatchPolicy,
     CalendarDeclaration,
     DatasetDeclaration,
+    DatasetPartitioning,
     Declarations,
     JobDeclaration,
     JobPartitioning,
@@ -32,7 +33,14 @@ from lineage_backfill.project.declarations import (
     WritePolicy,
     parquet_refusal,
 )
-from lineage_backfill.project.matching import DeclaredNames, Matcher, heading, refuse_twice
+from lineage_backfill.project.matching import (
+    DeclaredNames,
+    edge_in_force,
+    heading,
+    refuse_twice,
+)
+from lineage_backfill.project.merge import calendar as calendar_in_force
+from lineage_backfill.project.merge import is_mapped_as, merged_edge, with_facet
 from lineage_backfill.project.resolve.calendars import Calendars
 from lineage_backfill.project.resolve.mapping_specs import declares_self, mapping_spec
 from lineage_backfill.project.resolve.physical_columns import (
@@ -263,16 +271,14 @@ class DeclarationResolver:
         self._names = names
         self._lineage = lineage
         self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime_keys)
-        self._resolved: dict[DatasetDeclaration, Calendar] = {}
+        self._resolved: dict[DatasetPartitioning, Calendar] = {}
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
         self._kinds: dict[object, int] = {}
         self._pairs: dict[object, tuple[str, str] | None] = {}
         self._inputs: dict[object, Input] = {}
         self._mappings: dict[object, EdgeMapping] = {}
-        self._declared_edges: dict[
-            JobDeclaration, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]
-        ] = {}
+        self._checked: set[JobDeclaration] = set()
         self._sent_facets: dict[JobRef, JobPartitioning] = {}
         #: Sentences about facets that could not be believed, by what sent them.
         self.troubles: dict[DatasetRef | JobRef, str] = {}
@@ -283,8 +289,10 @@ class DeclarationResolver:
         """Return what the plan needs to know of one dataset."""
         found = self._datasets.get(ref)
         if found is None:
-            declared = self._names.datasets.find(ref)
-            calendar, origin = self._find_calendar(ref, declared)
+            own = self._names.datasets.find(ref)
+            sent = self._sent_dataset(ref, own)
+            declared = own if own is None or sent is None else with_facet(own, sent)
+            calendar, origin = self._find_calendar(ref, own, declared or sent)
             found = self._datasets[ref] = DatasetFacts(
                 ref, calendar, origin, declared, len(self._datasets), self.declarations.namespace
             )
@@ -312,39 +320,56 @@ class DeclarationResolver:
         """Return what the project file says of a job."""
         return self._names.jobs.find(ref)
 
-    def _find_calendar(
-        self, ref: DatasetRef, declared: DatasetDeclaration | None
-    ) -> tuple[Calendar | None, Origin | None]:
-        if declared is not None and declared.has_kind:
-            # Thousands of datasets share a declaration.
-            calendar = self._resolved.get(declared)
-            if calendar is None:
-                calendar = self._resolved[declared] = self._calendars.resolve(
-                    declared.calendar,
-                    declared.dimensions,
-                    tuple(declared.columns),
-                    f"dataset {ref}",
-                )
-            return calendar, "declared"
+    def _sent_dataset(
+        self, ref: DatasetRef, own: DatasetDeclaration | None
+    ) -> DatasetPartitioning | None:
+        """Return the facet that was sent of a dataset; None where it has no calendar."""
         facet = self._lineage.dataset_facet(ref)
-        if facet is not None:
-            what = f"the facet of dataset {ref}"
-            try:
-                ignored: list[str] = []
-                sent = facets.read_dataset(facet, what, ignored)
-                if sent.has_kind:
-                    self._tell_ignored(ref, ignored)
-                    columns = tuple(sent.columns)
-                    return self._calendars.resolve(
-                        sent.calendar, sent.dimensions, columns, what
-                    ), "facet"
-            except UsageError as error:
-                # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
+        if facet is None:
+            return None
+        what = f"the facet of dataset {ref}"
+        counts = own is None or not own.has_kind
+        ignored: list[str] = []
+        try:
+            sent = facets.read_dataset(facet, what, ignored)
+            if sent.has_kind:
+                columns = tuple(sent.columns)
+                self._calendars.resolve(sent.calendar, sent.dimensions, columns, what)
+        except UsageError as error:
+            # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
+            if counts:
                 self.troubles[ref] = f"ignored: {error}"
-        inferred = self._lineage.infer_dataset(ref)
-        if inferred is not None:
-            return self._calendars.resolve(inferred, (), (), f"dataset {ref}"), "inferred"
-        return None, None
+            return None
+        if not sent.has_kind:
+            return None
+        if counts:
+            self._tell_ignored(ref, ignored)
+        return sent
+
+    def _find_calendar(
+        self,
+        ref: DatasetRef,
+        own: DatasetDeclaration | None,
+        declared: DatasetPartitioning | None,
+    ) -> tuple[Calendar | None, Origin | None]:
+        origin: Origin = "declared" if own is not None and own.has_kind else "facet"
+        if declared is None or not declared.has_kind:
+            inferred = self._lineage.infer_dataset(ref)
+            if inferred is None:
+                return None, None
+            layers = [DatasetPartitioning(calendar=inferred)]
+            whole, dimensions = calendar_in_force([declared, *layers] if declared else layers)
+            columns = () if declared is None else tuple(declared.columns)
+            return self._calendars.resolve(whole, dimensions, columns, f"dataset {ref}"), "inferred"
+        calendar = self._resolved.get(declared)  # thousands of datasets share a declaration
+        if calendar is None:
+            calendar = self._resolved[declared] = self._calendars.resolve(
+                declared.calendar,
+                declared.dimensions,
+                tuple(declared.columns),
+                f"dataset {ref}",
+            )
+        return calendar, origin
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -359,7 +384,7 @@ class DeclarationResolver:
 
     def dataset_facet(self, ref: DatasetRef) -> Mapping[str, Any]:
         """Return the partitioning facet to send of a dataset; empty where nothing is declared."""
-        declared = self._names.datasets.find(ref)
+        declared = self.dataset(ref).declaration
         if declared is not None and declared.has_kind:
             return facets.dataset_facet(declared, self.declarations.zone)
         return self._lineage.dataset_facet(ref) or {}
@@ -447,16 +472,32 @@ class DeclarationResolver:
         self, ref: JobRef, declared: JobDeclaration | None, sent: JobPartitioning
     ) -> tuple[list[_Read], list[_Write]]:
         """Return what a job reads and writes, each with what is declared or sent of the edge."""
-        said_reads, said_writes = self._edges_of(ref, declared)
-        reads = [
-            (self.dataset(dataset), _said(dataset, said_reads, sent.reads))
-            for dataset in self._lineage.reads(ref)
-        ]
-        writes = [
-            (self.dataset(dataset), _said(dataset, said_writes, sent.writes))
-            for dataset in self._lineage.writes(ref)
-        ]
-        return reads, writes
+        self._refuse_twice(ref, declared)
+        reads, writes = self._lineage.reads(ref), self._lineage.writes(ref)
+        own_reads = () if declared is None else declared.reads
+        own_writes = () if declared is None else declared.writes
+        return (
+            [
+                (self.dataset(one), self._in_force(own_reads, sent.reads, one, reads))
+                for one in reads
+            ],
+            [
+                (self.dataset(one), self._in_force(own_writes, sent.writes, one, writes))
+                for one in writes
+            ],
+        )
+
+    def _in_force(
+        self, own: Sequence[E], sent: Sequence[E], dataset: DatasetRef, side: Sequence[DatasetRef]
+    ) -> E | None:
+        """Return what is in force of an edge: as the project states it, then as it was sent."""
+        if not own and not sent:
+            return None
+        found = edge_in_force(own, dataset, side, self.declarations.namespace) if own else None
+        facet = edge_in_force(sent, dataset, side, None) if sent else None
+        if found is None or facet is None:
+            return found or facet
+        return merged_edge((found, facet))
 
     def _without_unfit(
         self,
@@ -474,7 +515,7 @@ class DeclarationResolver:
         kept, problem = [], ""
         for data, read in reads:
             fits = True
-            if read and read.mapping != "none" and any(read is one for one in sent):
+            if read and read.mapping != "none" and any(is_mapped_as(read, one) for one in sent):
                 try:
                     self._read_mapping(ref, data, read, calendar, own=data.ref in made)
                 except DeclarationError as error:
@@ -547,21 +588,11 @@ class DeclarationResolver:
         for text in ignored[:1]:
             self.troubles[ref] = f"ignored: {text}"
 
-    def _edges_of(
-        self, ref: JobRef, declared: JobDeclaration | None
-    ) -> tuple[Matcher[ReadDeclaration] | None, Matcher[WriteDeclaration] | None]:
-        if declared is None or not _says_edges(declared):
-            return None, None
-        found = self._declared_edges.get(declared)
-        if found is None:
-            space = self.declarations.namespace
-            refuse_twice(declared.reads, space, f"job {ref}")
-            refuse_twice(declared.writes, space, f"job {ref}")
-            found = self._declared_edges[declared] = (
-                Matcher(declared.reads, space, lambda edge: edge.dataset),
-                Matcher(declared.writes, space, lambda edge: edge.dataset),
-            )
-        return found
+    def _refuse_twice(self, ref: JobRef, declared: JobDeclaration | None) -> None:
+        if declared is not None and declared not in self._checked:
+            self._checked.add(declared)
+            for edges in (declared.reads, declared.writes):
+                refuse_twice(edges, self.declarations.namespace, f"job {ref}")
 
     def stated_calendar(self, ref: JobRef) -> Calendar | None:
         """Return the run calendar that the project file or the job's facet states, if any."""
@@ -570,13 +601,12 @@ class DeclarationResolver:
     def _stated_calendar(
         self, ref: JobRef, declared: JobDeclaration | None, sent: JobPartitioning
     ) -> tuple[Calendar | None, Origin | None]:
-        stated: tuple[tuple[JobDeclaration | JobPartitioning | None, Origin], ...]
-        stated = ((declared, "declared"), (sent, "facet"))
-        for said, origin in stated:
-            if said is not None and said.has_kind:
-                calendar = self._calendars.resolve(said.calendar, said.dimensions, (), f"job {ref}")
-                return calendar, origin
-        return None, None
+        layers = [one for one in (declared, sent) if one is not None]
+        origin: Origin = "declared" if declared is not None and declared.has_kind else "facet"
+        if not any(one.has_kind for one in layers):
+            return None, None
+        whole, dimensions = calendar_in_force(layers)
+        return self._calendars.resolve(whole, dimensions, (), f"job {ref}"), origin
 
     def _run_calendar(
         self,
@@ -738,14 +768,6 @@ class DeclarationResolver:
         if key not in self._pairs:
             self._pairs[key] = not_told_apart(data.calendar, columns)
         return self._pairs[key]
-
-
-def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -> E | None:
-    """Return what is said of a job's edge: by the project file, else with the lineage."""
-    found = declared.find(dataset) if declared is not None else None
-    if found is None and sent:
-        found = Matcher(sent, dataset.namespace, lambda edge: edge.dataset).find(dataset)
-    return found
 
 
 def _first(*problems: tuple[str | None, str] | None) -> tuple[str | None, str]:

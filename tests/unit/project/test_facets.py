@@ -169,7 +169,7 @@ def test_a_word_that_is_null_is_not_given() -> None:
     ("facet", "said"),
     [
         ({"gain": "week"}, "`gain`"),
-        ({"reads": [{"dataset": "raw", "mapping": "window", "befor": 6}]}, "`befor`"),
+        ({"reads": [{"dataset": "raw", "befor": 6}]}, "`befor`"),
         ({"reads": [{"dataset": "raw", "dimensions": {}, "onmissing": "fail"}]}, "`onmissing`"),
         ({"writes": [{"dataset": "days", "look_back": 6}]}, "`look_back`"),
         ({"reads": [{"dataset": "row", "mapping": "window", "before": 6}]}, "the edge to 'row'"),
@@ -293,7 +293,8 @@ def test_a_job_whose_facet_does_not_fit_is_blocked_and_no_plan_fails(
     assert find(made, "j").status == "blocked"
     assert find(made, "j").reason["text"].startswith("the facet of job w:j, input w:raw: ")
     assert named in find(made, "j").reason["text"]
-    declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
+    mapping = "overlap" if raw.get("grain") in ("hour", "day") else "all"
+    declared = f'job = [{{ name = "j", reads = [{{ dataset = "raw", mapping = "{mapping}" }}] }}]'
     assert find(plan(request(changed), held, declared), "j").status == "planned"
 
 
