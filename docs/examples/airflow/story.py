@@ -178,7 +178,7 @@ class Story:
         for key in self.wrong:
             self.deliver(key)
         say(f"The three hours are delivered again: {', '.join(self.wrong)}")
-        self.show("doctor")
+        self.tool("doctor")
         self.show("impact", *self.fix)
         self.show("run", *self.fix, "--yes", "--title", "euros instead of cents")
         self.show("report")
