@@ -87,12 +87,13 @@ class Query:
 
         try:
             # A subquery cannot change anything.
-            query = f"SELECT * FROM (\n{self.text}\n)"  # noqa: S608 (the project's own text)
+            text = self.text.rstrip().removesuffix(";")
+            query = f"SELECT * FROM (\n{text}\n)"  # noqa: S608 (the project's own text)
             return context.spark.sql(query, args=_arguments(context) or None)
         except ParseException as error:
             raise EntrypointError(
                 f"{self.path.name} is not a single query: {str(error).strip()}",
-                hint="A file of SQL holds one SELECT, without a semicolon at its end.",
+                hint="A file of SQL holds one SELECT.",
             ) from error
 
 

@@ -36,8 +36,12 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
             job.run(context)
         attempt.check_written()
     except Exception as error:  # noqa: BLE001 (whatever a job raises is a result)
+        result = attempt.end(error)
+        if result.error is not None:
+            what = f"{result.error.class_name}: {result.error.message}"
+            sys.stderr.write(f"{spec.job.name} failed: {what}\n")
         traceback.print_exc(file=sys.stderr)
-        return attempt.end(error)
+        return result
     except BaseException as stop:  # the process is being ended: report it, then end
         attempt.end(stop)
         raise

@@ -17,6 +17,7 @@ from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.errors import (
     RuntimeFailure,
     StaleAttemptError,
+    TableError,
     UndoRefusedError,
     VerificationError,
     WriteConflictError,
@@ -81,10 +82,25 @@ def foreign_change(
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
+    if _is_replaced(log, since, state):
+        return f"{log.location} was put back from a copy, or its log was rewritten; that", scope
     for commit in log.commits(since.version, state.version if until is None else until):
         if not is_of(commit, run) and (touched := commit.changed(scope)):
             return f"{commit} of {log.location}", touched
     return None
+
+
+def _is_replaced(log: TableLog, since: Since, state: TableState) -> bool:
+    """Whether the log has another commit at a version that a run has seen."""
+    if since.commit_id is None:
+        return False
+    if state.version == since.version:
+        return state.commit_id not in (None, since.commit_id)
+    try:
+        (seen,) = log.commits(since.version - 1, since.version)
+    except TableError:  # it was cleaned up meanwhile
+        return False
+    return seen.id not in (None, since.commit_id)
 
 
 def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:

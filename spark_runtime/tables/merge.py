@@ -7,32 +7,47 @@ its type; where the first are equal or both NULL, by the next. A NULL is older t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
 from lineage_backfill.typed import near_misses
-from spark_runtime.errors import EntrypointError
+from spark_runtime.errors import EntrypointError, first_line
 from spark_runtime.tables.fingerprint import hashed
 from spark_runtime.tables.values import quoted, unused
 
 #: The aliases of the table's rows and of the rows to merge in statements.
 HELD, NEW = "held", "new"
+_GONE = "__gone"
 _UNORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The columns that identify a row, and those that decide which of two is newer."""
+    """The columns that identify a row, and those that decide which of two is newer.
+
+    Rows for which the column `gone` is true delete the one with their key; `delete_missing` deletes
+    those of the scope whose key is in no new row. `lacking` are the columns that the new rows do
+    not have: held rows keep theirs.
+    """
 
     on: tuple[str, ...]
     newest_by: tuple[str, ...] = ()
+    gone: str | None = None
+    delete_missing: bool = False
+    lacking: frozenset[str] = frozenset()
+
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns of new rows that are stored."""
+        return [name for name in columns if name != self.gone]
 
     @property
     def condition(self) -> str:
@@ -62,21 +77,57 @@ class Match:
         left out.
         """
         known = {name.lower() for name in held.columns}
+        names = self.names(new.columns)
         columns = [
             (
                 F.col(quoted(f.name)) if f.name.lower() in known else F.lit(None).cast(f.dataType)
             ).alias(f.name)
             for f in new.schema
+            if f.name != self.gone
         ]
+        gone = F.lit(False) if self.gone is None else F.col(quoted(self.gone))
         both = held.select(F.struct(*columns).alias(HELD)).join(
-            new.select(F.struct(*map(quoted, new.columns)).alias(NEW)),
+            new.select(F.struct(*map(quoted, names)).alias(NEW), gone.alias(_GONE)),
             F.expr(self.condition),
             "full_outer",
         )
-        stays = F.col(NEW).isNull() | (F.col(HELD).isNotNull() & ~F.expr(self.replaces))
-        return both.select(F.when(stays, F.col(HELD)).otherwise(F.col(NEW)).alias(NEW)).select(
+        is_new = F.col(NEW).isNotNull()
+        stays = ~is_new | (F.col(HELD).isNotNull() & ~F.expr(self.replaces))
+        drops = (is_new & ~stays & F.col(_GONE)) | (~is_new & F.lit(self.delete_missing))
+        rows = both.where(~drops)
+        if self.lacking:
+            rows = rows.withColumn(NEW, F.when(is_new, self._filled(names)))
+        return rows.select(F.when(stays, F.col(HELD)).otherwise(F.col(NEW)).alias(NEW)).select(
             f"{NEW}.*"
         )
+
+    def _filled(self, names: Sequence[str]) -> Column:
+        """Return a new row with the held values of the columns that it lacks."""
+        sides = {name: HELD if name in self.lacking else NEW for name in names}
+        return F.struct(*(F.col(f"{side}.{quoted(name)}") for name, side in sides.items()))
+
+
+def marked(frame: DataFrame, delete_when: str, stored: Iterable[str]) -> tuple[DataFrame, str]:
+    """Return the rows with a column that says which delete, and its name.
+
+    Columns that only the condition needs, and that are not `stored`, are dropped. Raises
+    EntrypointError.
+    """
+    gone, known = unused("gone", frame.columns), {name.lower() for name in stored}
+    try:
+        rows = frame.withColumn(gone, F.coalesce(F.expr(delete_when), F.lit(False)))
+    except AnalysisException as error:
+        raise EntrypointError(
+            f"delete_when does not fit the rows: {first_line(error)}",
+            hint="Write a condition over the columns of the job's result.",
+        ) from error
+    only = [
+        name
+        for name in frame.columns
+        if name.lower() not in known
+        and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", delete_when, re.IGNORECASE)
+    ]
+    return rows.drop(*only), gone
 
 
 def match_of(

@@ -60,8 +60,17 @@ class Fit:
     added: tuple[str, ...]
     drift: tuple[str, ...]
 
-    def apply(self, frame: DataFrame, texts: frozenset[str]) -> DataFrame:
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The table's columns that the rows do not have."""
+        return frozenset(column.name for column in self.columns if column.source is None)
+
+    def apply(
+        self, frame: DataFrame, texts: frozenset[str], *, also: str | None = None
+    ) -> DataFrame:
         """Return the rows in the table's shape; `texts` are the partition columns of type STRING.
+
+        The column `also` is kept as it is.
 
         An empty string there is stored as NULL: converted now, so that checks see the stored
         values.
@@ -77,7 +86,7 @@ class Fit:
             if column.name in texts:
                 value = F.when(~value.isin("", NULL_DIRECTORY), value)
             made.append(value.alias(column.name))
-        return frame.select(*made)
+        return frame.select(*made, *([] if also is None else [quoted(also)]))
 
 
 def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:

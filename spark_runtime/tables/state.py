@@ -62,6 +62,8 @@ class TableState:
     version: int = -1
     #: The id of the table: a recreated table has another one.
     table_id: str | None = None
+    #: What distinguishes its last commit from another one of that version, if known.
+    commit_id: str | None = None
     complete: bool = True
     #: The oldest commit that was read; the metadata of older ones is unknown.
     first_read: int = 0
@@ -101,15 +103,18 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """A table when a run first saw it: its version (-1: it did not exist), and its id, if known."""
+    """A table when a run first saw it: its version (-1: there was none), and its ids, if known."""
 
     version: int = -1
     table_id: str | None = None
+    commit_id: str | None = None
 
     @classmethod
     def of(cls, state: TableState | None) -> Since:
         """Return it for a table, None if there is none yet."""
-        return cls() if state is None else cls(state.version, state.table_id)
+        if state is None:
+            return cls()
+        return cls(state.version, state.table_id, state.commit_id)
 
     def problem(self, state: TableState) -> str | None:
         """Return why the current table is another one, None if it is the same."""
@@ -133,6 +138,8 @@ class Commit:
     #: Whether it changed the partition columns; then `touched` is meaningless.
     repartitioned: bool = False
     at: datetime | None = None
+    #: What distinguishes it from another commit of this version, if known.
+    id: str | None = None
     #: The user or the program, if the log has it.
     by: str | None = None
     #: The rows that a merge `inserted`, `updated` and `deleted`; None if unknown.

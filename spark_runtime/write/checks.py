@@ -41,8 +41,8 @@ class WriteOptions:
     `since` is the table when the run started (None: now): if others changed a partition of the
     scope after that, or the table was recreated, it is a conflict. `started_at` is the time of the
     start; the commit records it, so that the run can be reconciled. What the run spec says of the
-    output (`merge_on`, deletes) takes precedence. `reads` is the number of input
-    rows, None if unknown.
+    output (`merge_on`, deletes) takes precedence. `gone` is the column of the rows that says which
+    of them delete. `reads` is the number of input rows, None if unknown.
     """
 
     checks: Sequence[Check] = ()
@@ -51,6 +51,7 @@ class WriteOptions:
     newest_by: str | Sequence[str] | None = None
     delete_when: str | None = None
     delete_missing: bool = False
+    gone: str | None = None
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
     since: Since | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
+from spark_runtime.errors import TableError
 from spark_runtime.tables.commits import foreign_change, miscounted
 from spark_runtime.tables.scope import Scope
 from spark_runtime.tables.state import Commit, Since, TableLog, TableState
@@ -21,6 +24,15 @@ def is_as_planned(
     since = Since(ours.metadata["since"], ours.metadata.get("table_id"))
     is_alone = foreign_change(log, since, after, scope, run, until=ours.version - 1) is None
     return is_whole and is_alone and all(values in scope for values in ours.touched)
+
+
+def before_commit(log: TableLog, version: int) -> TableState:
+    """Return the table before a commit; its contents are unknown if the log begins with that."""
+    try:
+        return log.state(version - 1)
+    except TableError:
+        unknown = log.state(version)
+        return replace(unknown, version=version - 1, complete=False, partitions={})
 
 
 def output_result(

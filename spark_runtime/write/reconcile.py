@@ -13,7 +13,7 @@ from spark_runtime.spec import write_result
 from spark_runtime.tables.scope import Scope
 from spark_runtime.tables.state import Commit, TableLog, undo_token
 from spark_runtime.tables.tables import Tables
-from spark_runtime.write.outcome import is_as_planned, output_result
+from spark_runtime.write.outcome import before_commit, is_as_planned, output_result
 
 
 def reconcile(spec: RunSpec, tables: Tables, since: datetime | None = None) -> RunResult:
@@ -73,7 +73,7 @@ def _scheduled(spec: RunSpec, tables: Tables, since: datetime) -> RunSpec:
     if spec.token in state.tokens:
         return spec
     scope = Scope.of(state, output, output.scope).digest
-    for version in range(state.version, -1, -1):
+    for version in range(state.version, state.first_read - 1, -1):
         (commit,) = log.commits(version - 1, version)
         told = commit.metadata
         if commit.at is not None and commit.at < since:
@@ -99,7 +99,7 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
         raise VerificationError(f"the log of {output.dataset} has no commit of {run.token}")
     scope = Scope.of(state, output, output.scope)
     (ours,) = log.commits(version - 1, version)
-    before, after = log.state(version - 1), log.state(version)
+    before, after = before_commit(log, version), log.state(version)
     if not is_as_planned(ours, log, scope, output, run):
         raise VerificationError(
             f"{ours} of {output.dataset} differs from what the run had to write"

@@ -56,7 +56,7 @@ from spark_runtime.tables.commits import (
     verify_put_backs,
 )
 from spark_runtime.tables.fingerprint import ROWS, Fingerprint, is_wanted
-from spark_runtime.tables.merge import Match, match_of
+from spark_runtime.tables.merge import Match, marked, match_of
 from spark_runtime.tables.schema import fit
 from spark_runtime.tables.scope import Member, Scope, describe, predicate
 from spark_runtime.tables.staging import computed_once
@@ -79,7 +79,7 @@ from spark_runtime.tables.values import (
     quoted,
 )
 from spark_runtime.write.checks import Audit, WriteOptions, problem
-from spark_runtime.write.outcome import is_as_planned, output_result
+from spark_runtime.write.outcome import before_commit, is_as_planned, output_result
 from spark_runtime.write.stamp import stamped
 
 _COUNT_OUTSIDE = "__outside"
@@ -113,9 +113,15 @@ def write_partitions(
         if not output.scope:
             return _nothing(frame, output, -1 if state is None else state.version)
         frame = stamped(frame, output, state)
-        storage = tables.writable(output, frame.schema)
+        options = options or WriteOptions()
+        schema = frame.schema
+        if (condition := output.delete_when or options.delete_when) and output.mode == "merge":
+            stored = [field["name"] for field in state.schema["fields"]] if state else ()
+            frame, gone = marked(frame, condition, stored)
+            options, schema = replace(options, gone=gone), frame.drop(gone).schema
+        storage = tables.writable(output, schema)
         kind = _Overwrite if output.format == "parquet" else _Write
-        return kind(frame, output, run, storage, options or WriteOptions()).make()
+        return kind(frame, output, run, storage, options).make()
 
 
 def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult:
@@ -150,13 +156,19 @@ class _Write:
         self.columns = found.columns
         self.scope = Scope.of(found, output, output.scope)
         self.before = self._counted(found)
-        self.fit = fit(frame.schema, found, output.on_drift)
+        gone = options.gone if output.mode == "merge" else None
+        self.schema = frame.schema if gone is None else frame.drop(gone).schema
+        self.fit = fit(self.schema, found, output.on_drift)
         texts = frozenset(column.name for column in self.columns if column.type == "string")
-        self.shaped = self.fit.apply(frame, texts)
+        self.shaped = self.fit.apply(frame, texts, also=gone)
         self.match: Match | None = None
         if output.mode == "merge":
-            self.match = match_of(
-                self.shaped.schema, output.merge_on or options.merge_on, options.newest_by
+            on = output.merge_on or options.merge_on
+            self.match = replace(
+                match_of(self.shaped.schema, on, options.newest_by),
+                gone=gone,
+                delete_missing=output.delete_missing or options.delete_missing,
+                lacking=self.fit.lacking,
             )
         self.since = Since.of(self.before) if options.since is None else options.since
         self.fingerprints = is_wanted(self.spark)
@@ -269,13 +281,24 @@ class _Write:
         """Return the rows to publish in the table's shape; for a merge, one per key."""
         if self.match is None:
             return self._gathered(self.shaped)
-        return self.match.newest(self._checked_on_the_way(self.shaped))
+        new = self.match.newest(self._checked_on_the_way(self.shaped))
+        return new if self._merges else self._gathered(self._merged(new))
 
     def _held_after(self, rows: DataFrame) -> DataFrame:
         """Return the rows of the scope after publishing these."""
-        if self.match is None:
-            return rows
-        return self.match.merged(self.storage.held(self.before.version, self.scope), rows)
+        return self._merged(rows) if self._merges else rows
+
+    @property
+    def _merges(self) -> bool:
+        """Whether the table itself merges the rows.
+
+        Not if others are deleted: Delta's MERGE then rewrites files beside the scope as well.
+        """
+        return self.match is not None and not self.match.delete_missing
+
+    def _merged(self, new: DataFrame) -> DataFrame:
+        assert self.match is not None, "only a merge reads existing rows"
+        return self.match.merged(self.storage.held(self.before.version, self.scope), new)
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
         """Return the rows grouped by partition.
@@ -420,7 +443,7 @@ class _Write:
                         hint="Retry the run: a new attempt takes its rows back.",
                     )
             Scope.of(state, self.output, self.output.scope)
-            fit(self.frame.schema, state, self.output.on_drift)
+            fit(self.schema, state, self.output.on_drift)
 
         publication = Publication(
             scope=self.scope,
@@ -428,7 +451,7 @@ class _Write:
             written=written,
             expected=self._expected,
             adds=self._adds,
-            match=self.match,
+            match=self.match if self._merges else None,
             before=self.before,
             new_columns=self.fit.added,
             transaction=self._transaction(replaced, written),
@@ -540,7 +563,7 @@ class _Write:
                     hint="Retry the run as a new attempt.",
                 ),
             )
-        return self._outcome(self.log.state(version - 1), self.log.state(version))
+        return self._outcome(before_commit(self.log, version), self.log.state(version))
 
     def _refuse(self, ours: Commit, error: RuntimeFailure) -> NoReturn:
         """Revert a commit and raise the error, which says whether that was possible."""

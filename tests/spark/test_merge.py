@@ -458,3 +458,64 @@ def test_the_newest_row_is_told_by_types_and_several_columns(spark: SparkSession
     for keys, newest_by in ((["ids"], "at"), (["id"], "att"), (["id"], "m"), (["m"], "at")):
         with pytest.raises(EntrypointError):
             latest_by_key(frame, keys, newest_by=newest_by)
+
+
+HELD = [("d1", 1, 1, "a"), ("d1", 2, 5, "b"), ("d1", None, 1, "n"), ("d2", 9, 1, "z")]
+
+
+@pytest.fixture
+def feed(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    """A table of two days, for changes of the first one."""
+    made = table("day")
+    made.write(rows(spark, *HELD), ["d1", "d2"], run_id="r-0")
+    return made
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("fingerprints", ["true", "false"])
+def test_a_change_feed_deletes_rows_by_a_condition(
+    spark: SparkSession, feed: Any, fingerprints: str
+) -> None:
+    changes = [
+        ("d1", 1, 2, "", "D"),
+        ("d1", 2, 3, "older than the held row", "D"),
+        ("d1", 3, 1, "c", "I"),
+        ("d1", 4, 1, "never there", "D"),
+        ("d1", None, 1, "of no key", "D"),
+    ]
+    frame = spark.createDataFrame(changes, f"{COLUMNS}, op STRING")
+    with settings(spark, {SETTING: fingerprints}):
+        result = feed.write(
+            frame, ["d1"], BY_ID, mode="merge", delete_when="op = 'D'", run_id="r-1"
+        )
+    assert feed.rows() == in_order([*HELD[1:], ("d1", 3, 1, "c")])
+    assert result.merged == {"inserted": 1, "updated": 0, "deleted": 1}
+    assert result.partitions[0].rows == 3
+    with pytest.raises(EntrypointError, match="delete_when does not fit the rows"):
+        feed.write(frame, ["d1"], BY_ID, mode="merge", delete_when="oops", run_id="r-2")
+
+
+@pytest.mark.parametrize("fingerprints", ["true", "false"])
+def test_rows_of_the_scope_that_the_source_lacks_are_deleted(
+    spark: SparkSession, feed: Any, fingerprints: str
+) -> None:
+    with settings(spark, {SETTING: fingerprints}):
+        feed.write(
+            rows(spark, ("d1", 1, 1, "new")),
+            ["d1"],
+            BY_ID,
+            mode="merge",
+            delete_missing=True,
+            run_id="r-1",
+        )
+    assert feed.rows() == in_order([("d1", 1, 1, "new"), HELD[3]])
+
+
+@pytest.mark.parametrize("fingerprints", ["true", "false"])
+def test_a_merge_keeps_the_values_of_columns_that_the_rows_lack(
+    spark: SparkSession, feed: Any, fingerprints: str
+) -> None:
+    new = rows(spark, ("d1", 1, 2, ""), ("d1", 3, 1, "")).drop("v")
+    with settings(spark, {SETTING: fingerprints}):
+        feed.write(new, ["d1"], BY_ID, mode="merge", on_drift="relax", run_id="r-1")
+    assert feed.rows() == in_order([("d1", 1, 2, "a"), ("d1", 3, 1, None), *HELD[1:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -320,10 +321,19 @@ def test_an_input_that_is_read_whole_may_have_other_partition_columns(
     assert out(spark) == {"2024-01-01": 3, "2024-01-02": 20}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["delta"])
-def test_of_a_log_that_does_not_go_back_it_is_only_told(
-    spark: SparkSession, runs: Runs, fill: Callable[..., Any], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("began", "message"),
+    [
+        (datetime(2024, 1, 1, 12, tzinfo=UTC), "was ever written"),
+        (datetime(2024, 2, 1, tzinfo=UTC), "is known to have been written: it is empty"),
+    ],
+)
+def test_a_cleaned_log_stops_a_run_of_a_day_that_none_is_known_to_have_written(
+    spark: SparkSession, runs: Runs, fill: Callable[..., Any], began: datetime, message: str
 ) -> None:
+    """The day before the oldest commit is not known, the one after it was never written."""
     made = fill("raw", "day", "2024-01-01")
     spark.sql(f"ALTER TABLE delta.`{made.path}` SET TBLPROPERTIES (delta.checkpointInterval = 2)")
     for day in ("2024-01-03", "2024-01-04", "2024-01-05"):
@@ -333,12 +343,16 @@ def test_of_a_log_that_does_not_go_back_it_is_only_told(
     for version in range(newest):
         (log / f"{version:020}.json").unlink()
         (log / f"{version:020}.crc").unlink(missing_ok=True)
-    with caplog.at_level(logging.WARNING, "spark_runtime"):
-        result = runs("days", "2024-01-02..2024-01-03")
+    os.utime(log / f"{newest:020}.json", (began.timestamp(),) * 2)
+    before = out(spark)
+    result = runs("days", "2024-01-02..2024-01-03")
+    assert result.error is not None
+    assert message in result.error.message
+    assert out(spark) == before
+    result = runs("days", "2024-01-02..2024-01-03", read='on_missing = "read"')
     assert result.error is None
-    assert result.inputs[0].missing is None
-    assert result.inputs[0].unknown == ("2024-01-02",)
-    assert "does not go back far enough" in caplog.text
+    known = (result.inputs[0].missing, result.inputs[0].unknown)
+    assert known == ((("2024-01-02",), None) if "ever" in message else (None, ("2024-01-02",)))
 
 
 @pytest.mark.parametrize("kind", ["delta"])

@@ -29,7 +29,13 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.session import interpreted, seconds, session_like, unsorted
-from spark_runtime.tables.delta.log import METADATA_KEY, DeltaLog, physical_names, with_metadata
+from spark_runtime.tables.delta.log import (
+    METADATA_KEY,
+    DeltaLog,
+    physical_names,
+    vector_file,
+    with_metadata,
+)
 from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.tables.merge import HELD, NEW, Match
 from spark_runtime.tables.places import local_path, place
@@ -314,7 +320,10 @@ class DeltaStorage:
         for version in versions:
             state = self.log.state(version)
             held = state.contents(values)
-            if held.files is not None and all(self._exists(path) for path, _vector in held.files):
+            vectors = (vector for _, vector in held.files or () if vector)
+            paths = [path for path, _ in held.files or ()]
+            paths += [path for vector in vectors if (path := vector_file(vector))]
+            if held.files is not None and all(map(self._exists, paths)):
                 return version
         partition = describe(state.columns, values)
         if held.files is None:
@@ -389,9 +398,18 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
         merging = merging.withSchemaEvolution()
     # By name: an identity column is in no row, and keeps its numbers.
     values: dict[str, str | Column] = {
-        quoted(name): f"{NEW}.{quoted(name)}" for name in rows.columns
+        quoted(name): f"{NEW}.{quoted(name)}" for name in match.names(rows.columns)
     }
-    merging = merging.whenMatchedUpdate(match.replaces, values).whenNotMatchedInsert(values=values)
+    kept = {quoted(name) for name in match.lacking}
+    updates = {name: value for name, value in values.items() if name not in kept}
+    if match.gone is None:
+        merging = merging.whenMatchedUpdate(match.replaces, updates)
+        merging = merging.whenNotMatchedInsert(values=values)
+    else:
+        gone = f"{NEW}.{quoted(match.gone)}"
+        merging = merging.whenMatchedDelete(f"{gone} AND {match.replaces}")
+        merging = merging.whenMatchedUpdate(match.replaces, updates)
+        merging = merging.whenNotMatchedInsert(f"NOT {gone}", values)
     merging.execute()
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
 from spark_runtime.errors import TableError
 from spark_runtime.tables.places import Place, local_path, mark
@@ -472,6 +473,7 @@ def _advance(
     return replace(
         state,
         version=version,
+        commit_id=commit.id,
         partitions=partitions,
         emptied=state.emptied | emptied if emptied else state.emptied,
         transactions={**state.transactions, **txns} if txns else state.transactions,
@@ -629,6 +631,7 @@ def _commit(
         version=version,
         touched=frozenset(values for values in touched if values is not None),
         at=_at(info.get("inCommitTimestamp") or info.get("timestamp")),
+        id=info.get("txnId") or _text(info.get("inCommitTimestamp") or info.get("timestamp")),
         by=info.get("userName") or info.get("engineInfo"),
         operation=info.get("operation", "unknown operation"),
         metadata=_our_metadata(info.get("userMetadata")),
@@ -638,7 +641,7 @@ def _commit(
 
 _INFO: Mapping[str, type] = {
     **dict.fromkeys(("inCommitTimestamp", "timestamp"), int),
-    **dict.fromkeys(("operation", "userName", "engineInfo", "userMetadata"), str),
+    **dict.fromkeys(("operation", "userName", "engineInfo", "userMetadata", "txnId"), str),
     "operationMetrics": dict,
 }
 
@@ -647,6 +650,10 @@ def _info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the members of `commitInfo` that have their usual types; any JSON is allowed there."""
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
     return {name: info[name] for name, kind in _INFO.items() if isinstance(info.get(name), kind)}
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
 
 
 def _at(milliseconds: int | None) -> datetime | None:
@@ -721,6 +728,31 @@ def _file(body: Mapping[str, Any]) -> File:
     if not vector:
         return body["path"], None
     return body["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+#: The alphabet of Z85, in which the id of a deletion vector's file is written.
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_ID_LENGTH = 20
+
+
+def vector_file(vector: str) -> str | None:
+    """Return the path of a deletion vector, as its id in `File` has it; None if it has no file.
+
+    >>> vector_file("uab^-aqEH.-t@S}K{vb[*k^@1")
+    'ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin'
+    """
+    kind, (path, _, _) = vector[0], vector[1:].rpartition("@")
+    if kind != "u":
+        return path if kind == "p" else None
+    prefix, text = path[:-_ID_LENGTH], path[-_ID_LENGTH:]
+    number = b""
+    for start in range(0, _ID_LENGTH, 5):
+        word = 0
+        for letter in text[start : start + 5]:
+            word = word * len(_Z85) + _Z85.index(letter)
+        number += word.to_bytes(4, "big")
+    name = f"deletion_vector_{UUID(bytes=number)}.bin"
+    return f"{prefix}/{name}" if prefix else name
 
 
 def _rows(body: Mapping[str, Any]) -> int | None:

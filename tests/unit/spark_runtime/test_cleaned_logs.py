@@ -17,6 +17,7 @@ from spark_runtime.errors import TableError
 from spark_runtime.logs.history import history
 from spark_runtime.read.missing import Missing, find_missing
 from spark_runtime.tables.delta.log import DeltaLog
+from spark_runtime.write.outcome import before_commit
 from tests.delta_logs import METADATA, PROTOCOL, SCHEMA, Log, add, ours, remove
 
 BEGAN = datetime(2024, 3, 1, tzinfo=UTC)
@@ -75,6 +76,13 @@ def test_own_commits_are_known_from_the_oldest_checkpoint_on(cleaned: Cleaned) -
     fingerprints = [state.contents((day,)).fingerprint for day in ("d1", "d3", "d4", "d5")]
     assert fingerprints == [None, "f3", "f4", None]
     assert [state.contents((f"d{n}",)).rows for n in range(1, 6)] == [1, 0, 3, 4, 5]
+
+
+def test_what_was_there_before_the_oldest_commit_is_unknown(cleaned: Cleaned) -> None:
+    log = cleaned.open()
+    before = before_commit(log, 2)
+    assert (before.version, before.contents(("d2",)).rows) == (1, None)
+    assert before_commit(log, 7).contents(("d4",)).rows == 0
 
 
 def test_a_gap_above_an_old_checkpoint_leaves_the_newer_one(cleaned: Cleaned) -> None:

@@ -31,7 +31,11 @@ def broken() -> Any:
     [("stopped", "ABORT", "stopped by signal 15"), ("broken", "FAIL", "no such luck")],
 )
 def test_a_run_that_does_not_end_well_says_how(
-    document: dict[str, Any], name: str, event: str, said: str
+    document: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    event: str,
+    said: str,
 ) -> None:
     sys.modules["runs_under_test"] = sys.modules[__name__]
     document["job"]["entrypoint"] = f"runs_under_test:{name}"
@@ -43,6 +47,9 @@ def test_a_run_that_does_not_end_well_says_how(
             run(spark, parse_spec(document), nothing)
     else:
         assert run(spark, parse_spec(document), nothing).state == "failed"
+        first, second, *_ = capsys.readouterr().err.splitlines()
+        assert first == "n:days failed: ValueError: no such luck"
+        assert second.startswith("Traceback")
     result = json.loads(Path(document["result_path"]).read_text())
     assert (result["state"], result["error"]["message"]) == ("failed", said)
     (file,) = Path(document["lineage"]["outbox"]).glob("*.ndjson")
