@@ -29,7 +29,7 @@ settings.load_profile("suite")
 _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
-_FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
+_FOLDERS = ("spark", "e2e", "chaos", "contract", "corpus", "unit", "services")
 #: Folders whose tests are slow, except those marked `core`.
 _SLOW = ("spark", "e2e", "chaos")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_cluster.py")

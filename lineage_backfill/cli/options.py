@@ -192,6 +192,9 @@ class PlanOptions:
     allow_unmatched: Annotated[
         bool, _rail("--allow-unmatched", help="Run despite names in the project file not known.")
     ] = False
+    allow_two_writers: Annotated[
+        bool, _rail("--allow-two-writers", help="Let two jobs overwrite the same partitions.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.plans.plan import Plan
+
+#: How a warning begins that names jobs which a plan leaves out; it comes before all others.
+LEFT_OUT: Final = "not planned"
 
 
 def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
@@ -20,16 +24,19 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     inner = _having(nodes, lambda node: node.inner)
     if not (streams or dropped or after or former or inner):
         return  # without the jobs of the plan, which are computed on demand
+    if "reverse" not in plan.request:
+        yield from _within(plan, snapshot, inner)
+    if missed := former_only(plan, snapshot):
+        yield (
+            "not planned: only edges of older runs lead there (--include-former follows them):"
+            f" {_names(missed)}"
+        )
     planned = {job.job for job in plan.jobs if job.status == "planned"}
+    yield from _not_followed(plan, snapshot, after)
     if found := streams & planned:
         yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
     if gone := dropped.intersection(_touched(planned, nodes)):
         yield f"read or written by the plan, but dropped since: {_names(gone)}"
-    yield from _not_followed(plan, snapshot, after)
-    if former and not {"include_former", "reverse"} & plan.request.keys():
-        yield from _by_older_runs(plan, snapshot, former)
-    if "reverse" not in plan.request:
-        yield from _within(plan, snapshot, inner)
 
 
 def _having(
@@ -62,10 +69,11 @@ def _within(
         )
 
 
-def _by_older_runs(
-    plan: Plan, snapshot: LineageSnapshot, former: Mapping[JobRef, JobNode]
-) -> Iterator[str]:
-    """Warn of jobs that only edges of older runs lead to."""
+def former_only(plan: Plan, snapshot: LineageSnapshot) -> list[JobRef]:
+    """Return the jobs that only edges of older runs lead to, sorted."""
+    former = _having(snapshot.jobs, lambda node: node.former_reads or node.former_writes)
+    if not former or {"include_former", "reverse"} & plan.request.keys():
+        return []
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     written = (node.writes for ref in planned if (node := snapshot.jobs.get(ref)))
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}.union(*written)
@@ -74,11 +82,7 @@ def _by_older_runs(
     missed |= {
         ref for ref, node in former.items() if not (changed | wrote).isdisjoint(node.former_reads)
     }
-    if missed := missed - {job.job for job in plan.jobs}:
-        yield (
-            "not planned: only edges of older runs lead there (--include-former follows them):"
-            f" {_names(missed)}"
-        )
+    return sorted(missed - {job.job for job in plan.jobs})
 
 
 def _not_followed(

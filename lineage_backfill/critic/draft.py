@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from glob import escape
 
+from lineage_backfill.critic.questions import questions
 from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.inference.infer import Inference, skipping
@@ -97,6 +98,7 @@ class _Drafting:
             self._project(),
             _lines("[lineage]", *_source(source)),
             *map(self._family, self._families),
+            *self._questions(),
             *self._sent(facet),
             *(self._inferred(ref) for ref in inferred),
             *self._asked(unknown),
@@ -204,6 +206,10 @@ class _Drafting:
             f" {self._name(family.members[-1])}. Are they?",
             *(f"#? {_visible(line)}" for line in family.lines),
         )
+
+    def _questions(self) -> Iterator[str]:
+        for one in questions(self._snapshot):
+            yield _lines(f"# {_visible(one.text)}", *(f"#? {_visible(line)}" for line in one.lines))
 
     def _sent(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
         if refs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from lineage_backfill.critic.questions import questions
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.identity.places import Places, tied_names
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -98,6 +99,15 @@ class _Review:
         yield from self._contradictions()
         yield from self._unknown()
         yield from self._to_run()
+        for asked in questions(self._snapshot):
+            answer = "; ".join(asked.lines[1:])
+            yield Finding(
+                level="warning",
+                kind=asked.kind,
+                place="lineage",
+                text=asked.text,
+                hint=f"If so: {asked.lines[0]} {answer}" if asked.lines else "",
+            )
         for text in self._resolver.troubles.values():
             yield Finding(level="warning", kind="facet", place="lineage", text=text)
 

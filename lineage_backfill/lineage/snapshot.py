@@ -44,7 +44,11 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
     `arguments` are those of its newest run that sent some, secrets masked.
     `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner`
-    are the datasets between its `parts`, the jobs it combines; they are not inputs.
+    are the datasets between its `parts`, the jobs it combines; they are inputs only if other jobs
+    write them. `from_columns` are reads that only its column lineage names, `covers` the tables
+    that it reads by a name around theirs, each after that name. `modes` are known ways of writing:
+    append, merge or overwrite. `past_reads` are the inputs of each completed run, if they differ,
+    `edges_of` the span whose runs the reads are from. `stable_id` is its producer's own.
     """
 
     ref: JobRef
@@ -66,6 +70,13 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_action: bool = False  # of a Spark application, as Spark's listener sends it
     inner: tuple[DatasetRef, ...] = ()
     parts: tuple[JobRef, ...] = ()
+    from_columns: tuple[DatasetRef, ...] = ()
+    covers: tuple[tuple[DatasetRef, DatasetRef], ...] = ()
+    modes: tuple[tuple[DatasetRef, str], ...] = ()
+    past_reads: tuple[tuple[Instant, tuple[DatasetRef, ...]], ...] = ()
+    edges_of: str | None = None
+    stable_id: str | None = None
+    is_test: bool = False
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,7 +217,10 @@ class LineageSnapshot:
 
 
 #: What the graph says by its nodes and edges.
-_GRAPH = {"ref", "reads", "writes", "former_reads", "former_writes", "inner"}
+_GRAPH = {
+    *("ref", "reads", "writes", "former_reads", "former_writes", "inner", "from_columns"),
+    *("covers", "modes", "past_reads"),
+}
 
 
 def _attributes(node: DatasetNode | JobNode) -> dict[str, Any]:

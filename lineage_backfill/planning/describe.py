@@ -78,7 +78,7 @@ class Describer:
         path = self._path(facts.ref)
         if path:
             reason["path"] = list(_shorten(path))
-        reason["inputs"] = [self._edge(edge) for edge in stale_inputs]
+        reason["inputs"] = [self._edge_of(facts.ref, edge) for edge in stale_inputs]
         if facts.lookback and not self._exact:
             reason["lookback"] = facts.lookback
         if any(edge.own for edge in facts.live):
@@ -107,6 +107,15 @@ class Describer:
                 found["declared"] = True
             self._edges[edge] = found
         return found
+
+    def _edge_of(self, job: JobRef, edge: Input) -> dict[str, Any]:
+        """Return an input of a job, with what tells it where `inputs` of events do not."""
+        found, node = self._edge(edge), self._resolver.snapshot.jobs.get(job)
+        if node is not None and edge.dataset in node.from_columns:
+            return found | {"from_columns": True}
+        covers = node.covers if node is not None else ()
+        names = [self.ref(name) for name, dataset in covers if dataset == edge.dataset]
+        return found | {"within": names[0]} if names else found
 
     def _path(self, ref: JobRef) -> tuple[Any, ...]:
         """Return the shortest path from a root; a hop is dataset, mapping and job."""

@@ -48,6 +48,8 @@ class Edges:
         self.declared_reads: dict[JobRef, list[DatasetRef]] = {}
         self.declared_writes: dict[JobRef, list[DatasetRef]] = {}
         for space, declaration in names.jobs.exact():
+            if declaration.retired:
+                continue
             ref = JobRef(space or only_space(declaration.name, snapshot.jobs), declaration.name)
             node = snapshot.jobs.get(ref)
             for edges, found, into in (

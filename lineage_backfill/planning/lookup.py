@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from lineage_backfill.lineage.identity.families import Family, find_families
+from lineage_backfill.lineage.identity.merge import last_completed
 from lineage_backfill.lineage.inference import infer
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -19,7 +20,12 @@ from lineage_backfill.plans.request import Request
 from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import DeclaredNames
-from lineage_backfill.project.resolve.resolver import DeclarationResolver, JobFacts
+from lineage_backfill.project.resolve.resolver import (
+    DeclarationResolver,
+    JobFacts,
+    Output,
+    OwnInput,
+)
 from lineage_backfill.project.unmatched import Unmatched, unmatched
 
 #: For each job, and at least, before results of mappings are found again by the next plan: so few
@@ -111,6 +117,22 @@ class Resolver(DeclarationResolver):
             return True
         return node is not None and node.partitioning is not None
 
+    @cached_property
+    def shared_outputs(self) -> Collection[DatasetRef]:
+        """The datasets that several jobs write."""
+        return {ref for ref, writers in self.edges.writers.items() if len(writers) > 1}
+
+    @cached_property
+    def last_runs(self) -> Mapping[JobRef, datetime]:
+        """When the last completed run of each job ended."""
+        return last_completed(self.snapshot)
+
+    def write_mode(self, facts: JobFacts, output: Output) -> str | None:
+        """Return how a job writes an output, as declared, else by its lineage."""
+        if output.policy.says_mode:
+            return output.policy.mode
+        return self._told.write_mode(facts.ref, output.dataset)
+
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""
         for_each, at_least = _MOST_RESULTS
@@ -174,6 +196,25 @@ class _SentLineage:
     def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
         node = self._snapshot.jobs.get(job)
         return None if node is None else node.partitioning
+
+    def write_mode(self, job: JobRef, dataset: DatasetRef) -> str | None:
+        node = self._snapshot.jobs.get(job)
+        return dict(node.modes).get(dataset) if node and node.modes else None
+
+    def covering(self, job: JobRef, dataset: DatasetRef) -> DatasetRef | None:
+        node = self._snapshot.jobs.get(job)
+        covers = node.covers if node else ()
+        return next((name for name, covered in covers if covered == dataset), None)
+
+    def own_input(self, job: JobRef, dataset: DatasetRef) -> OwnInput:
+        node = self._snapshot.jobs.get(job)
+        if node is None:
+            return "own"
+        merges = self.write_mode(job, dataset) == "merge"
+        if not merges and dataset not in node.inner:
+            return "own"
+        alone = self._edges.writers.get(dataset, ()) == (job,)
+        return "target" if merges and alone else "handed"
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         if self._inferred is None:

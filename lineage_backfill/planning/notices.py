@@ -38,6 +38,7 @@ def notices(
         jobs = [str(facts.ref) for facts in readers]
         verb = "is" if len(jobs) == 1 else "are"
         yield f"{data.unknown[0]}: {listed(jobs)} {verb} assumed to read all of it"
+    yield from _from_lineage(resolver, results)
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
     yield from _unused_patterns(resolver)
@@ -94,6 +95,22 @@ def _unused_edges(resolver: Resolver) -> Iterator[str]:
             for edge in sides if jobs[table] else ():
                 if not any(names(edge, data, home) for data in there):
                     yield f"no job of [[job]] {table.name!r} {word} {edge.dataset!r} as declared"
+
+
+def _from_lineage(resolver: Resolver, results: Iterable[JobFacts]) -> Iterator[str]:
+    """Yield what was concluded from the lineage about the edges of planned jobs."""
+    merging = [facts.ref for facts in results if any(edge.merges for edge in facts.inputs)]
+    if merging:
+        yield f"inferred: MERGE, which does not depend on its own target: {listed(merging)}"
+    nodes = [node for facts in results if (node := resolver.snapshot.jobs.get(facts.ref))]
+    loading = [node for node in nodes if node.edges_of]
+    for span in sorted({node.edges_of or "" for node in loading}):
+        names = listed([node.ref for node in loading if node.edges_of == span])
+        yield f"they read other inputs each run, those of {span} count (`edges_of`): {names}"
+    covers = sorted({pair for node in nodes for pair in node.covers})
+    if covers:
+        names = listed(covers, name=lambda pair: f"{pair[0].name} holds {pair[1].name}")
+        yield f"read by a folder or glob around them: {names}"
 
 
 def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts]:

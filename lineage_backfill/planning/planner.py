@@ -31,6 +31,7 @@ from lineage_backfill.planning.propagate import (
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
+from lineage_backfill.planning.writers import decisions_on, meetings
 from lineage_backfill.plans.plan import DatasetPartitions, Decision, Plan, PlannedJob
 from lineage_backfill.plans.request import ChangedDataset, Request, request_to_dict
 from lineage_backfill.project.declarations import Declarations
@@ -140,9 +141,12 @@ class Planning:
             if data.calendar is None:
                 self._unknown[data] = changed.keys
                 continue
-            keys = NOTHING
-            if changed.keys or changed.log is None:
-                keys = self._parse(data.calendar, changed.keys, f"dataset {ref}")
+            keys, named = NOTHING, changed.keys
+            if named and data.calendar.is_whole and all(".." in str(key) for key in named):
+                self._warn(f"dataset {ref} is not partitioned: all of it counts as changed")
+                named = None
+            if named or changed.log is None:
+                keys = self._parse(data.calendar, named, f"dataset {ref}")
             self._say_logged(changed)
             self._roots[data] = self._roots.get(data, NOTHING) | keys
         for rerun in self.request.jobs:
@@ -326,6 +330,7 @@ class Planning:
                 used.update(edge.dataset for edge in facts.outputs)
             for one in unmatched:
                 yield Decision(kind="unmatched", text=one.text, refused=one.bears_on(used))
+        yield from decisions_on(meetings(self.propagation, self.resolver))
 
         if families := self.resolver.families:
             number, example = sum(len(one.members) for one in families), families[0].members[0]

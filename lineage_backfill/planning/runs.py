@@ -19,6 +19,7 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import JobResult, Propagation
+from lineage_backfill.planning.writers import meetings
 from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.project.resolve.resolver import (
     JobFacts,
@@ -179,9 +180,18 @@ class Runs:
             for output in job.facts.outputs:
                 if output.mapping is not None:
                     self._makers.setdefault(output.dataset, []).append((job, output))
+        jobs = {job.facts: job for job in self._jobs}
+        self._earlier: dict[JobFacts, list[tuple[DatasetRef, _JobRuns]]] = {}
+        for one in meetings(propagation, resolver):
+            earlier = self._earlier.setdefault(one.second, [])
+            earlier.append((one.dataset, jobs[one.first]))
         self._ids = [_run_id(job.facts, keys, self._memo) for job, keys in self._numbered()]
         self._find_upstream(begun=True)
         order = self._find_order()
+        if order is None and self._earlier:  # the order of writers runs against the data
+            self._earlier = {}
+            self._find_upstream(begun=True)
+            order = self._find_order()
         if order is None:  # rows of a period that is not complete go round in a circle
             self._find_upstream(begun=False)
             order = self._find_order()
@@ -227,8 +237,24 @@ class Runs:
                         # Its own keys run in order, also if several write one partition.
                         found = found[: bisect_left(found, number - job.first)]
                     waits.update([maker.first + place for place in found])
+            if job.facts in self._earlier:
+                waits |= self._writers_before(job, keys)
             self._needs.extend(sorted(waits))
             self._ends.append(len(self._needs))
+
+    def _writers_before(self, job: _JobRuns, keys: PartitionSet) -> set[int]:
+        """Return the runs of other jobs that write the same partitions first."""
+        own = {output.dataset: output for output in job.facts.outputs}
+        waits: set[int] = set()
+        for dataset, other in self._earlier[job.facts]:
+            mapping = own[dataset].mapping
+            assert mapping is not None
+            written = self._memo.required(mapping, keys)
+            for maker, output in self._makers[dataset]:
+                if maker is other:
+                    made = other.batches.made_by(output, self._memo, begun=False)[written]
+                    waits.update([other.first + place for place in made])
+        return waits
 
     def _find_order(self) -> list[int] | None:
         """Number the waves of runs from 1, and return a possible run order, None without any."""

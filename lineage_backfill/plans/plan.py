@@ -169,6 +169,11 @@ class Plan:
         return _hash(_texts(self.members()))
 
     @property
+    def has_work(self) -> bool:
+        """Whether there are runs, or jobs that only edges of older runs lead to."""
+        return bool(self.totals["runs"]) or any(one.kind == "former" for one in self.decisions)
+
+    @property
     def title(self) -> str:
         """What changed, in a few words: the first dataset or job with its keys."""
         return changed_in_short(

@@ -33,6 +33,11 @@ _ROOT: Final = re.compile(r"[^/]+://[^/]*")
 _FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
 #: What Spark and Hadoop, Hive and Arrow call the files of a table, and a glob for them.
 _PART_FILE: Final = re.compile(r"part-(?:[mr]-)?(?:\d{5}|\d+\.).*|\d{6}_\d.*|.*\*.*", re.ASCII)
+#: The log, the metadata or a version of a table, behind its folder.
+_OF_A_TABLE: Final = re.compile(
+    r"(?:/_delta_log(?:/.*)?|/\.hoodie(?:/.*)?|/metadata/[^/]*\.(?:json|avro)|@v\d+|@\d{17})/?\Z",
+    re.ASCII,
+)
 #: What catalogs call themselves in the namespace of a dataset.
 _CATALOG: Final = re.compile(
     r"(hive|thrift|glue|arn:aws[\w-]*:glue|databricks|unity\w*|iceberg|nessie|polaris|spark|trino|presto)\b",
@@ -101,11 +106,12 @@ def _root(namespace: str) -> str | None:
 
 
 def without_file(form: str) -> str:
-    """Return a form of `storage`, or a name there, without a part file at its end.
+    """Return a form of `storage`, or a name there, without a part file, log or version at its end.
 
     >>> without_file("s3://lake/orders/dt=2024-01-01/part-00000-7d1e-c000.snappy.parquet")
     's3://lake/orders/dt=2024-01-01'
     """
+    form = _OF_A_TABLE.sub("", form)
     folder, _, file = form.rpartition("/")
     return folder if folder and _PART_FILE.fullmatch(file) else form
 

@@ -21,7 +21,7 @@ Kind: TypeAlias = Literal["dataset", "job", "edge"]
 #: The kind, table and text of a name, and the known names.
 _Unknown: TypeAlias = tuple[Kind, str, str, Collection[Ref]]
 #: Attributes of a table whose name need not be known.
-_FREE: Final = ("expected", "retired", "replaces", "aliases")
+_FREE: Final = ("expected", "retired", "replaces", "aliases", "pattern")
 #: Least similarity of names where the known ones are not all at hand.
 _NEAR_MISS: Final = 0.91
 #: The nearest names are found for this many unmatched names: it takes long among many.

@@ -57,7 +57,7 @@ class GroupBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFacts:
-    """Facts shown with a plan: unaffected jobs, owners, counts of keys, estimated time.
+    """Facts shown with a plan: jobs in reach that it spares, owners, counts of keys, time.
 
     `estimate` is None if it was not made, or no runs are listed.
     """
@@ -70,15 +70,9 @@ class PlanFacts:
     @classmethod
     def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> PlanFacts:
         """Return the facts from lineage and declarations."""
-        reached = {job.job for job in plan.jobs}
-        jobs, edges = resolver.snapshot.jobs, resolver.edges
+        jobs = resolver.snapshot.jobs
         return cls(
-            # A job without edges, such as a DAG above its tasks, has no data to be affected.
-            untouched=[
-                ref
-                for ref in jobs
-                if ref not in reached and (edges.reads(ref) or edges.writes(ref))
-            ],
+            untouched=_untouched(plan, resolver),
             owners={ref: node.owners for ref, node in jobs.items() if node.owners},
             counts=counts(resolver, roots(plan)),
             estimate=estimate,
@@ -187,6 +181,24 @@ class Rows:
             runs=None if self._runs is None else sum(self._runs[job.job] for job in jobs),
             takes=f"{least}{lasting(sum(known))}" if known else UNKNOWN if times else "",
         )
+
+
+def _untouched(plan: Plan, resolver: Resolver) -> list[JobRef]:
+    """Return the jobs downstream of the change that the plan does not list, sorted."""
+    edges = resolver.edges
+    front: list[DatasetRef] = [one.dataset for one in plan.changed]
+    listed_jobs = {job.job for job in plan.jobs}
+    for job in listed_jobs:
+        front += edges.writes(job)
+    seen, found = set(front), set[JobRef]()
+    while front:
+        for job in edges.readers.get(front.pop(), ()):
+            if job not in listed_jobs and job not in found:
+                found.add(job)
+                new = [ref for ref in edges.writes(job) if ref not in seen]
+                seen.update(new)
+                front += new
+    return sorted(found)
 
 
 def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:

@@ -63,7 +63,8 @@ def in_short(reason: Mapping[str, Any], names: Namer) -> str:
         found = _MAPPING.fullmatch(first["mapping"])
         before = found[2].split(",")[0] if found and found[1] == "window" else "0"
         window = f" and {before} before" if before != "0" else ""
-        parts.append(f"reads {names(DatasetRef(**first['dataset']))}{window}{more}")
+        known = _known_by(first, names)
+        parts.append(f"reads {names(DatasetRef(**first['dataset']))}{window}{known}{more}")
     if reason.get("self_dependent"):
         parts.append("continues")
     if reason.get("inferred"):
@@ -191,9 +192,17 @@ def _offset(by: int, *, unit: str) -> str:
     return f"the {unit} {side}" if abs(by) == 1 else f"{abs(by)} {unit}s {side}"
 
 
+def _known_by(edge: Mapping[str, Any], names: Namer) -> str:
+    """Return what tells an edge that the events' inputs do not name."""
+    if edge.get("from_columns"):
+        return ", from columns"
+    return f", by {names(DatasetRef(**edge['within']))}" if "within" in edge else ""
+
+
 def _inputs(inputs: list[Mapping[str, Any]], names: Namer, unit: str) -> list[str]:
     listed = [
-        f"{names(DatasetRef(**one['dataset']))} ({mapping_in_words(one['mapping'], unit)})"
+        f"{names(DatasetRef(**one['dataset']))} ({mapping_in_words(one['mapping'], unit)}"
+        f"{_known_by(one, names)})"
         for one in inputs[:_SHOWN_INPUTS]
     ]
     more = len(inputs) - _SHOWN_INPUTS

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import platformdirs
 
-from lineage_backfill.errors import ConfigError, DeclarationError
+from lineage_backfill.errors import ConfigError
 from lineage_backfill.files import not_written
 from lineage_backfill.lineage.events.unread import Unread, unread_facets
-from lineage_backfill.lineage.identity.folding import Folding
-from lineage_backfill.lineage.identity.merge import above, fold_children
-from lineage_backfill.lineage.identity.parents import tie_jobs
-from lineage_backfill.lineage.identity.places import Places
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.identity.identified import identified
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
@@ -69,8 +66,7 @@ class ProjectLineage:
     def read_to_draft(self) -> LineageSnapshot:
         """Return the lineage as with a project file without declarations."""
         # Folders of partitions show a table's calendar: they are kept separate.
-        tied = Places(Declarations(), folders=False).tie(self.read_source())
-        return _folded(tied, Declarations(), applications=True)
+        return identified(self.read_source(), Declarations(), folders=False)
 
     def refresh(self) -> LineageSnapshot:
         """Clear the cache of Marquez, read the lineage in full, and return it."""
@@ -168,10 +164,13 @@ class ProjectLineage:
         return platformdirs.user_cache_path("lineage-backfill") / name
 
     def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
-        declarations = self._project.declarations
-        snapshot = tie_jobs(snapshot, declarations)
-        named = Places(declarations).tie(Folding(declarations).fold(snapshot))
-        return _folded(named, declarations, applications=self._project.lineage.fold)
+        lineage = self._project.lineage
+        return identified(
+            snapshot,
+            self._project.declarations,
+            edges_of=lineage.edges_of,
+            applications=lineage.fold,
+        )
 
 
 class _ProjectAlone:
@@ -209,44 +208,3 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     else:
         text = f"`ignore_runs` leaves these runs out of the lineage: {runs}"
     return (*code, text)
-
-
-def _folded(
-    snapshot: LineageSnapshot, declarations: Declarations, *, applications: bool
-) -> LineageSnapshot:
-    """Fold children into parents that run as a whole and have no edges of their own.
-
-    These are declared Airflow DAGs. With `applications` also Spark applications (by the facets of
-    Spark's listener) and Airflow tasks (whatever they declare themselves), unless a job below them
-    is declared by name.
-    """
-    named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
-
-    def is_declared(ref: JobRef) -> bool:
-        return not named.isdisjoint({(ref.namespace, ref.name), (None, ref.name)})
-
-    jobs = snapshot.jobs
-    split = {one for ref in jobs if is_declared(ref) for one in above(ref, jobs)}
-
-    def is_whole(parent: JobNode, node: JobNode) -> bool:
-        by_facet = applications and parent.ref not in split
-        is_own = is_declared(parent.ref) or (by_facet and node.is_action)
-        return bool(by_facet and parent.airflow) or (is_own and not (parent.reads or parent.writes))
-
-    parents = (
-        (jobs.get(node.parent) or JobNode(ref=node.parent), node)
-        for node in jobs.values()
-        if node.parent
-    )
-    found = {parent.ref for parent, node in parents if is_whole(parent, node)}
-    whole = {ref for ref in found if found.isdisjoint(above(ref, jobs))}
-    if not whole:
-        return snapshot
-    folded = fold_children(snapshot, whole)
-    for ref in jobs:
-        if ref not in folded.jobs and is_declared(ref):
-            raise DeclarationError(
-                f"job {ref} and the parent that runs it are both declared",
-                hint="Keep the [[job]] of the one to run, and remove the other one.",
-            )
-    return folded

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from lineage_backfill.critic.advice import advice
+from lineage_backfill.critic.advice import LEFT_OUT, advice, former_only
 from lineage_backfill.critic.explain import Explanation, explain
+from lineage_backfill.critic.questions import decisions
 from lineage_backfill.critic.retained import lost_reads
 from lineage_backfill.critic.review import Finding, review
 from lineage_backfill.critic.unwritten import (
@@ -88,8 +89,11 @@ class Planning:
         began = time.monotonic()
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
-        more = (*left_out(lineage), *advice(plan, workspace.snapshot))
-        return replace(plan, warnings=(*plan.warnings, *more)) if more else plan
+        snapshot = workspace.snapshot
+        asked = tuple(decisions(plan, snapshot, former_only(plan, snapshot)))
+        warnings = [*plan.warnings, *left_out(lineage), *advice(plan, snapshot)]
+        warnings.sort(key=lambda text: not text.startswith(LEFT_OUT))
+        return replace(plan, warnings=tuple(warnings), decisions=(*plan.decisions, *asked))
 
     def oldest(self, jobs: Iterable[Staleness], request: Request, most: int) -> Request:
         """Return the request for the oldest stale keys that need at most this many runs.

@@ -54,6 +54,7 @@ from lineage_backfill.project.resolve.functions import mapping_functions
 from lineage_backfill.project.resolve.resolver import (
     DeclarationResolver,
     JobFacts,
+    OwnInput,
     expired,
     read_keys,
     unknown_reads,
@@ -158,6 +159,12 @@ class _OwnEdges:
         return None
 
     def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        return None
+
+    def own_input(self, job: JobRef, dataset: DatasetRef) -> OwnInput:
+        return "own"
+
+    def covering(self, job: JobRef, dataset: DatasetRef) -> DatasetRef | None:
         return None
 
 

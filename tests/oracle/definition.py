@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cache, cached_property
 from itertools import product
+from typing import Any
 from zoneinfo import ZoneInfo
 
 STEP = timedelta(minutes=30)  # every border of every calendar used here lies on such a step
@@ -467,4 +468,44 @@ def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, 
                 for name, other, parts in makers.get(read.dataset, ()):
                     if parts & wanted and (name, other) != (job.name, key):
                         needs.add((name, other))
+    both = {node: set(needs) for node, needs in found.items()}
+    for made in makers.values():
+        _after_other_writers(world, made, both)
+    return both if _has_order(both) else found
+
+
+def _after_other_writers(
+    world: World, made: list[tuple[str, Key, set[Key]]], found: dict[tuple[str, Key], set[Any]]
+) -> None:
+    """Let writers of one partition run one after the other, by the data, else by their names."""
+    left = sorted({name for name, _, _ in made})
+    while left:
+        free = (n for n in left if not any(n in _below(world, o) for o in left if o != n))
+        first = next(free, left[0])
+        left.remove(first)
+        for name, key, parts in made:
+            for other, earlier, others in made:
+                if other == first and name in left and parts & others:
+                    found[name, key].add((other, earlier))
+
+
+def _below(world: World, name: str) -> set[str]:
+    """Return the jobs downstream of a job, except by references."""
+    found: set[str] = set()
+    front = [name]
+    while front:
+        written = {d for job in world.jobs if job.name == front[-1] for d in job.writes}
+        front.pop()
+        for job in world.jobs:
+            reads = {read.dataset for read in job.reads if read.mapping != "none"}
+            if reads & written and job.name not in found:
+                found.add(job.name)
+                front.append(job.name)
     return found
+
+
+def _has_order(found: dict[tuple[str, Key], set[Any]]) -> bool:
+    done: set[Any] = set()
+    while ready := {node for node, needs in found.items() if node not in done and needs <= done}:
+        done |= ready
+    return len(done) == len(found)

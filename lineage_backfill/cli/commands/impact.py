@@ -110,7 +110,7 @@ def impact(
 
         plan_forms.show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         _say_how_to_run(planned.plan, how, source)
-    if how.detailed_exitcode and planned.plan.totals["runs"]:
+    if how.detailed_exitcode and planned.plan.has_work:
         raise typer.Exit(2)
 
 

@@ -24,6 +24,7 @@ from lineage_backfill.lineage.events.event_facets import (
     is_drop,
     is_of,
     is_of_spark,
+    is_test,
     parent_run_id,
     parse_time,
     renamed_from,
@@ -33,6 +34,7 @@ from lineage_backfill.lineage.events.event_facets import (
     statistics,
     symlinks,
     was_triggered,
+    write_mode,
 )
 from lineage_backfill.lineage.events.folded import (
     ARGUMENTS,
@@ -54,6 +56,7 @@ from lineage_backfill.lineage.events.folded import (
     merge,
 )
 from lineage_backfill.lineage.events.nodes import Reading
+from lineage_backfill.lineage.events.run_names import join_names
 from lineage_backfill.lineage.events.subsets import subset_keys
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
@@ -190,6 +193,9 @@ class LineageBuilder:
         if was.after:
             job.after = _newest(job.after, was.after, frozenset.__or__)
         job.spark |= was.spark
+        job.is_test |= was.is_test
+        for name, told in was.modes.items():
+            job.modes[name] = max(job.modes.get(name, told), told)
         if was.parent:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
@@ -203,6 +209,7 @@ class LineageBuilder:
         warnings: Iterable[str] = (),
     ) -> LineageSnapshot:
         """Return the lineage from all events so far; `taken_at` is aware and in UTC."""
+        join_names(self._jobs)
         said = list(warnings)
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
@@ -243,6 +250,7 @@ class LineageBuilder:
             kind = spark_job_type(facets.get("jobType"))
             if kind and kind not in job.spark:
                 job.spark |= {kind}
+            job.is_test = job.is_test or is_test(facets.get("jobType"))
         inputs, outputs = event.get("inputs"), event.get("outputs")
         run_io = self._run_io(inputs, outputs, when) if inputs or outputs else NOTHING
         run_item = event.get("run")
@@ -251,6 +259,8 @@ class LineageBuilder:
             for item in outputs or ():
                 if facets := item.get("outputFacets"):
                     self._fold_written(run, item, facets, event.get("eventType"), when)
+                if facets := item.get("facets"):
+                    _fold_mode(job, item, facets.get("lifecycleStateChange"), when)
         elif run_io is not NOTHING:
             job.declared = _newest(job.declared, (when, run_io), RunIO.__or__)
 
@@ -418,6 +428,12 @@ class LineageBuilder:
             self._without_zone += 1
             return when.replace(tzinfo=UTC)
         return when
+
+
+def _fold_mode(job: Job, output: Any, change: Any, when: datetime) -> None:
+    if change and (mode := write_mode(change)):
+        name = (output["namespace"], output["name"])
+        job.modes[name] = max(job.modes.get(name, (when, mode)), (when, mode))
 
 
 def _fold_parent(job: Job, run: Run, name: Name, parent_run: str | None, when: datetime) -> None:

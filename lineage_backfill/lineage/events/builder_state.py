@@ -51,7 +51,9 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
         declared = job.declared and [job.declared[0].isoformat(), run_ios[job.declared[1]]]
         parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
         after = job.after and [job.after[0].isoformat(), *map(list, sorted(job.after[1]))]
-        yield ["job", *job.name, parent, declared, _plain(job.facets), after, sorted(job.spark)]
+        modes = [[*name, when.isoformat(), mode] for name, (when, mode) in job.modes.items()]
+        kinds = [sorted(job.spark), job.is_test, modes]
+        yield ["job", *job.name, parent, declared, _plain(job.facets), after, *kinds]
         for run_id, run in job.runs.items():
             values = (getattr(run, name) for name in _RUN)
             yield ["run", run_id, *(_plain_value(value, run_ios) for value in values)]
@@ -75,9 +77,10 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             run_id, *values = record
             job.runs[run_id] = _run(values, run_ios)
         elif kind == "job":
-            namespace, name, parent, declared, facets, after, spark = record
+            namespace, name, parent, declared, facets, after, spark, is_test, modes = record
             job = builder._jobs[namespace, name] = Job((namespace, name))
-            job.spark = frozenset(spark)
+            job.spark, job.is_test = frozenset(spark), is_test
+            job.modes = {(one[0], one[1]): (_instant(one[2]), one[3]) for one in modes}
             job.facets = _facets(facets)
             job.parent = _dated(parent, tuple)
             job.declared = _dated(declared, lambda rest: run_ios[rest[0]])

@@ -20,6 +20,7 @@ class JobFacets(_OfBoth, total=False):
     sourceCodeLocation: Any
     sql: Any
     documentation: Any
+    dbt_node: Any
 
 
 class _Named(TypedDict, total=False):

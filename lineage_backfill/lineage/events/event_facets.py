@@ -24,6 +24,14 @@ _INACTIVE: Final = re.compile(r"Asset\(name='[^']*', uri='([^']*)'")
 _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
 _OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
+_OVERWRITES: Final = ("OVERWRITE", "TRUNCATE")
+#: What an action of Spark calls its way of writing.
+_ACTION: Final = re.compile(
+    r"(?:execute_)?(append|merge|overwrite)(?:_(?:into|data|by|partitions)_?\w*)?", re.ASCII
+)
+_STATEMENT: Final = re.compile(
+    r"\s*(?:(merge)\s+into|insert\s+(?:(overwrite)|into))\b", re.IGNORECASE
+)
 #: (start, end) as sent; the end may be missing.
 Interval = tuple[str, str]
 
@@ -166,6 +174,41 @@ def spark_job_type(facet: Any) -> str:
     if not isinstance(facet, dict) or facet.get("integration") != "SPARK":
         return ""
     return _text(facet, "jobType") or ""
+
+
+def is_test(facet: Any) -> bool:
+    """Return whether a `jobType` facet is that of a test of dbt."""
+    return (
+        isinstance(facet, dict)
+        and facet.get("integration") == "DBT"
+        and str(facet.get("jobType")).upper() == "TEST"
+    )
+
+
+def node_id(facet: Any) -> str | None:
+    """Return the unique id in a `dbt_node` facet; the job's name depends on dbt's command."""
+    return _text(facet, "unique_id")
+
+
+def write_mode(facet: Any) -> str | None:
+    """Return how an output was written by its `lifecycleStateChange`; None for other changes."""
+    return "overwrite" if _text(facet, "lifecycleStateChange") in _OVERWRITES else None
+
+
+def mode_in_name(name: str) -> str | None:
+    """Return how a job writes by a part of its name, as Spark's listener puts the action there.
+
+    >>> mode_in_name("app.execute_merge_into_command.delta_t"), mode_in_name("merge_orders")
+    ('merge', None)
+    """
+    found = (_ACTION.fullmatch(part) for part in name.split("."))
+    return next((one[1] for one in found if one), None)
+
+
+def mode_in_query(query: str) -> str | None:
+    """Return how a statement of SQL writes."""
+    found = _STATEMENT.match(query)
+    return None if found is None else (found[1] or "append").lower()
 
 
 def is_of_spark(facets: Any) -> bool:

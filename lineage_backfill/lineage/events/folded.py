@@ -17,6 +17,7 @@ from lineage_backfill.lineage.events.event_facets import (
     description,
     fields,
     location,
+    node_id,
     owners,
     parameters,
     partitioning,
@@ -55,6 +56,7 @@ OF_JOBS: Readers = {
     "sourceCodeLocation": ("location", location),
     "sql": ("query", query),
     "documentation": ("description", description),
+    "dbt_node": ("stable_id", node_id),
     **_OF_BOTH,
 }
 #: Facets with the arguments of a run, by facet name.
@@ -170,7 +172,10 @@ class Run:
 class Job:
     """A job as its events tell of it."""
 
-    __slots__ = (*("after", "declared", "facets", "name", "parent", "ref", "runs", "spark"),)
+    __slots__ = (
+        *("after", "declared", "facets", "is_test", "modes", "name", "parent", "ref", "runs"),
+        "spark",
+    )
 
     def __init__(self, name: Name) -> None:
         self.name = name
@@ -183,6 +188,9 @@ class Job:
         #: What Spark's listener calls it; "?" where that is not told, and the name looks like an
         #: action's.
         self.spark: frozenset[str] = frozenset()
+        self.is_test = False
+        #: How it writes its outputs, as its newest event that tells it.
+        self.modes: dict[Name, tuple[datetime, str]] = {}
 
     @property
     def is_action(self) -> bool:

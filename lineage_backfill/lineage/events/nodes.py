@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,18 @@ from itertools import islice
 from typing import Any
 
 from msgspec import convert
+from msgspec.structs import replace
 
 from lineage_backfill.lineage.columns import Part, untold
-from lineage_backfill.lineage.events.event_facets import column_inputs, parse_time
+from lineage_backfill.lineage.events.applications import superseded_actions
+from lineage_backfill.lineage.events.event_facets import (
+    column_inputs,
+    mode_in_name,
+    mode_in_query,
+    parse_time,
+)
 from lineage_backfill.lineage.events.folded import (
+    NOTHING,
     OF_DATASETS,
     OF_JOBS,
     OF_RUNS,
@@ -43,6 +52,13 @@ from lineage_backfill.lineage.snapshot import (
 from lineage_backfill.model import DatasetRef, JobRef
 
 _OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
+#: The id of a test of dbt begins so.
+_TEST = "test."
+#: What the name of an action says that writes.
+_WRITING = re.compile(
+    "append|overwrite|merge|insert|create|replace|save|update|delete|write|truncate|command",
+    re.IGNORECASE,
+)
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
@@ -136,14 +152,18 @@ class Reading:
         writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
+        superseded, spans = superseded_actions(self.jobs)
         for name, job in self.jobs.items():
             found = edges.get(name) or job.edges(self.jobs)
+            if name in superseded:
+                found = Edges(NOTHING, found.ever)
             if found.is_cleared:
                 self.said.append(
                     f"the last completed run of {job.ref} named no datasets; older runs did"
                 )
             parent = sound.get(name)
-            nodes.append(_job_node(job, found, aliases, parent, after.get(name, ()), self.said))
+            made = _job_node(job, found, aliases, parent, after.get(name, ()), self.said)
+            nodes.append(replace(made, edges_of=spans[name]) if name in spans else made)
             if lineages := _lineages(found.now, writers):
                 columns += self._column_edges(job.ref, lineages, found.whole, aliases)
         return nodes, tuple(columns)
@@ -269,12 +289,18 @@ def _job_node(
 ) -> JobNode:
     now, ever = edges.now, edges.ever
     reads, writes = _refs(now.reads, aliases), _refs(now.writes, aliases)
+    if writes and job.is_action and _only_reads(job, now):
+        writes, ever = (), RunIO(ever.reads, ever.writes - now.writes, ever.columns)
     former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
     if ever is not now:
         former = _refs(ever.reads, aliases, reads), _refs(ever.writes, aliases, writes)
     told = _told(job.facets, _OF_JOBS, job.ref, said)
     if "airflow" in told:
         told["airflow"] = convert(told["airflow"], AirflowTask)
+    mode = (writes and mode_in_name(job.name[1])) or mode_in_query(told.get("query") or "")
+    modes = {aliases.get(name, DatasetRef(*name)): mode for name, (_, mode) in job.modes.items()}
+    if mode:
+        modes = dict.fromkeys(writes, mode)
     return JobNode(
         ref=job.ref,
         reads=reads,
@@ -284,8 +310,37 @@ def _job_node(
         parent=parent and JobRef(*parent),
         after=after,
         is_action=job.is_action,
+        modes=tuple(sorted((ref, modes[ref]) for ref in writes if ref in modes)),
+        past_reads=_past_reads(job, aliases),
+        is_test=job.is_test or str(told.get("stable_id", "")).startswith(_TEST),
         **told,
     )
+
+
+def _only_reads(job: Job, now: RunIO) -> bool:
+    """Whether an action of Spark names its inputs as outputs and writes nothing: a scan, say."""
+    named = now.writes <= now.reads and not any(one.name in job.modes for one in now.writes)
+    return named and _WRITING.search(job.name[1]) is None
+
+
+def _past_reads(
+    job: Job, aliases: Mapping[Name, DatasetRef]
+) -> tuple[tuple[datetime, tuple[DatasetRef, ...]], ...]:
+    """Return the inputs of each completed run in order, one for several equal ones in a row."""
+    if len({id(run.run_io) for run in job.runs.values()}) < 2:
+        return ()
+    runs = sorted(
+        (run.completed, run_id, run.run_io.reads)
+        for run_id, run in job.runs.items()
+        if run.completed and run.run_io.reads
+    )
+    found: list[tuple[datetime, tuple[DatasetRef, ...]]] = []
+    for when, _, reads in runs:
+        refs = _refs(reads, aliases)
+        if found and found[-1][1] == refs:
+            found.pop()
+        found.append((when, refs))
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _dataset_node(

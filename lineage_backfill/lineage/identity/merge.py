@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
 from lineage_backfill.lineage.columns import Part, untold
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def merge_datasets(
@@ -64,6 +67,80 @@ def rename_jobs(snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef]) -> Lin
     return dataclasses.replace(made, history=history)
 
 
+def last_completed(snapshot: LineageSnapshot) -> dict[JobRef, datetime]:
+    """Return when the last completed run of each job ended."""
+    found: dict[JobRef, datetime] = {}
+    for run in snapshot.history:
+        if run.state == "COMPLETE" and run.ended_at is not None:
+            found[run.job] = max(found.get(run.job, run.ended_at), run.ended_at)
+    return found
+
+
+def newest_of(jobs: Iterable[JobRef], ended: Mapping[JobRef, datetime]) -> JobRef:
+    """Return the job whose last run completed last."""
+    return max(jobs, key=lambda ref: (ended.get(ref, _NEVER), ref))
+
+
+def merge_jobs(
+    snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef], preferred: Collection[JobRef] = ()
+) -> LineageSnapshot:
+    """Return the lineage with every key of `into` merged into its value, with all their runs.
+
+    Edges are those of the job that ran last, or of a `preferred` one that is known; those of the
+    others are former.
+    """
+    if not into:
+        return snapshot
+    ended = last_completed(snapshot)
+
+    def named(ref: JobRef) -> JobRef:
+        seen = {ref}
+        while (after := into.get(ref)) and after not in seen:
+            ref = after
+            seen.add(ref)
+        return ref
+
+    groups: dict[JobRef, list[JobRef]] = {}
+    for ref in snapshot.jobs:
+        groups.setdefault(named(ref), []).append(ref)
+    jobs, dropped = [], set[JobRef]()
+    for whole, refs in groups.items():
+        chosen = whole if whole in preferred and whole in refs else newest_of(refs, ended)
+        dropped |= {ref for ref in refs if ref != chosen}
+        jobs.append(
+            _whole_job(whole, snapshot.jobs[chosen], [snapshot.jobs[r] for r in refs], named)
+        )
+    edges = (
+        replace(edge, job=named(edge.job))
+        for edge in snapshot.column_edges
+        if edge.job not in dropped
+    )
+    made = _rebuilt(snapshot, jobs, snapshot.datasets.values(), sorted(set(edges)))
+    history = tuple(
+        run if run.job not in into else replace(run, job=named(run.job)) for run in snapshot.history
+    )
+    return dataclasses.replace(made, history=history)
+
+
+def _whole_job(
+    ref: JobRef, chosen: JobNode, nodes: Collection[JobNode], named: Callable[[JobRef], JobRef]
+) -> JobNode:
+    """Return one job for several: the chosen one, with the edges of the others as former."""
+    reads = {d for one in nodes for d in (*one.reads, *one.former_reads)}.difference(chosen.reads)
+    writes = {d for one in nodes for d in (*one.writes, *one.former_writes)}
+    after = {named(job) for one in nodes for job in one.after} - {ref}
+    parent = chosen.parent and named(chosen.parent)
+    return replace(
+        chosen,
+        ref=ref,
+        parent=None if parent == ref else parent,
+        after=tuple(sorted(after)),
+        former_reads=tuple(sorted(reads)),
+        former_writes=tuple(sorted(writes.difference(chosen.writes))),
+        past_reads=tuple(sorted(past for one in nodes for past in one.past_reads)),
+    )
+
+
 def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
     """Return the lineage with each of `parents` instead of its child jobs.
 
@@ -85,7 +162,12 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
     for ref, children in folded.items():
         own = snapshot.jobs.get(ref) or JobNode(ref=ref)
         parts = [own, *children]
-        node, handed = _united(own, parts)
+        outside = {
+            ref
+            for ref, writers in snapshot.writers.items()
+            if any(into.get(job, job) != own.ref for job in writers)
+        }
+        node, handed = _united(own, parts, outside)
         jobs.append(node)
         blind[ref] = _blind(children, handed, told)
     renamed = (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges)
@@ -125,15 +207,20 @@ def above(ref: JobRef, jobs: Mapping[JobRef, JobNode]) -> Iterator[JobRef]:
         yield ref
 
 
-def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[DatasetRef]]:
-    """Return the node of a parent, and the datasets between its parts, which are not inputs."""
+def _united(
+    own: JobNode, parts: Collection[JobNode], outside: AbstractSet[DatasetRef]
+) -> tuple[JobNode, set[DatasetRef]]:
+    """Return the node of a parent, and the datasets between its parts.
+
+    They are inputs only where other jobs write them, too (`outside`).
+    """
     now = [(set(part.reads), set(part.writes)) for part in parts]
     ever = [
         (reads.union(part.former_reads), writes.union(part.former_writes))
         for part, (reads, writes) in zip(parts, now, strict=True)
     ]
     handed = _handed(now)
-    reads = {d for sides in now for d in sides[0]} - handed
+    reads = {d for sides in now for d in sides[0]} - (handed - outside)
     writes = {d for sides in now for d in sides[1]}
     former_reads = {d for sides in ever for d in sides[0]} - _handed(ever) - handed - reads
     former_writes = {d for sides in ever for d in sides[1]} - writes
@@ -145,8 +232,22 @@ def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[Data
         former_writes=tuple(sorted(former_writes)),
         inner=tuple(sorted(handed)),
         parts=tuple(sorted(part.ref for part in parts if part.ref != own.ref)),
+        from_columns=tuple(sorted({d for one in parts for d in one.from_columns} & reads)),
+        covers=tuple(sorted({pair for one in parts for pair in one.covers if pair[1] in reads})),
+        modes=tuple(sorted(_modes(parts).items())),
+        edges_of=next((one.edges_of for one in parts if one.edges_of), None),
     )
     return node, handed
+
+
+def _modes(parts: Collection[JobNode]) -> dict[DatasetRef, str]:
+    """Return how a parent writes, where all of its parts that write a dataset do it so."""
+    told = [dict(one.modes) for one in parts]
+    found: dict[DatasetRef, set[str | None]] = {}
+    for one, modes in zip(parts, told, strict=True):
+        for ref in one.writes:
+            found.setdefault(ref, set()).add(modes.get(ref))
+    return {ref: mode for ref, (mode, *more) in found.items() if mode and not more}
 
 
 def _handed(parts: Collection[tuple[set[DatasetRef], set[DatasetRef]]]) -> set[DatasetRef]:
@@ -193,7 +294,8 @@ def _merged(
 
 def _renamed(node: JobNode, into: Mapping[DatasetRef, DatasetRef]) -> JobNode:
     edges = (node.reads, node.writes, node.former_reads, node.former_writes)
-    if not any(ref in into for refs in edges for ref in refs):
+    past = (refs for _, refs in node.past_reads)
+    if not any(ref in into for refs in (*edges, *past) for ref in refs):
         return node
     reads, writes, former_reads, former_writes = (
         {into.get(ref, ref) for ref in refs} for refs in edges
@@ -204,6 +306,11 @@ def _renamed(node: JobNode, into: Mapping[DatasetRef, DatasetRef]) -> JobNode:
         writes=tuple(sorted(writes)),
         former_reads=tuple(sorted(former_reads - reads)),
         former_writes=tuple(sorted(former_writes - writes)),
+        modes=tuple(sorted({into.get(ref, ref): mode for ref, mode in node.modes}.items())),
+        past_reads=tuple(
+            (when, tuple(sorted({into.get(ref, ref) for ref in refs})))
+            for when, refs in node.past_reads
+        ),
     )
 
 

@@ -10,6 +10,13 @@ from msgspec import structs
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.lineage.identity.merge import merge_datasets
+from lineage_backfill.lineage.identity.naming import (
+    catalog_space,
+    is_named,
+    plain_name,
+    same_tables,
+    spelling,
+)
 from lineage_backfill.lineage.snapshot import DatasetNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.declarations import (
@@ -37,8 +44,9 @@ _Edge = ReadDeclaration | WriteDeclaration
 class Places:
     """The datasets of a project that say by `location`, `table` or their name where they lie.
 
-    All names of one place are one dataset; see `project.locations`. A partition's folder is a part
-    of the table above it, unless `folders` is False.
+    All names of one place are one dataset (see `project.locations`), as are those that a platform
+    reads as one (see `naming`), and declared aliases. A partition's folder is a part of the table
+    above it, unless `folders` is False.
     """
 
     def __init__(self, declarations: Declarations, *, folders: bool = True) -> None:
@@ -50,6 +58,12 @@ class Places:
             self._home,
             lambda one: one.name,
         )
+        self._aliases = [(alias, one) for one in declarations.datasets for alias in one.aliases]
+        self._spelled = [
+            DatasetRef(space, one.name)
+            for space, one in self._exact.exact()
+            if space and spelling(DatasetRef(space, one.name))
+        ]
         self._edges: list[tuple[str, _Edge]] = []
         for job in declarations.jobs:
             self._edges += [(job.name, edge) for edge in job.reads]
@@ -146,14 +160,19 @@ class Places:
         self, snapshot: LineageSnapshot, targets: AbstractSet[DatasetRef]
     ) -> Iterable[Sequence[DatasetNode]]:
         """Return all datasets that lineage and edges name, those of one place together."""
-        refs = {*snapshot.datasets, *targets}
+        refs = {*snapshot.datasets, *targets, *self._spelled}
         for job in snapshot.jobs.values():
-            refs.update(job.former_reads, job.former_writes)
+            refs.update(job.former_reads, job.former_writes, *(past for _, past in job.past_reads))
+        refs.update(edge.input for edge in snapshot.column_edges)
+        nodes = snapshot.datasets.values()
+        every = refs.union(*(node.aliases for node in nodes if node.aliases))
+        apart = ((*job.reads, *job.writes) for job in snapshot.jobs.values())
+        tables = same_tables(every, apart)
         groups: list[list[DatasetNode]] = []
         numbers: dict[object, int] = {}  # of the group of each place
         for ref in sorted(refs):
             node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
-            places = {place for name in (ref, *node.aliases) for place in self._meant(name)}
+            places = {place for name in (ref, *node.aliases) for place in self._meant(name, tables)}
             known = sorted({numbers[place] for place in places if place in numbers})
             if not known:
                 known = [len(groups)]
@@ -167,13 +186,29 @@ class Places:
             numbers |= dict.fromkeys(places or {ref}, first)
         return filter(None, groups)
 
-    def _meant(self, name: DatasetRef) -> Iterator[object]:
-        """Yield the place that a name means; a folder that is declared by itself is one."""
-        if form := dataset_storage(*name[:2]):
-            is_whole = form in self._stored or self._exact.find(name)
+    def _meant(self, name: DatasetRef, tables: Mapping[DatasetRef, object]) -> Iterator[object]:
+        """Yield the places that a name means; a folder that is declared by itself is one."""
+        own = self._exact.find(name)
+        if self._aliases:
+            yield from self._claimed(name)
+            if own is not None and own.aliases:
+                yield own
+        if name in tables:
+            yield tables[name]
+        elif form := dataset_storage(*name[:2]):
+            is_whole = form in self._stored or own
             yield form if is_whole else self._above(form)
         elif parts := dataset_table(*name[:2]):
-            yield name.namespace.rstrip("/"), parts
+            yield catalog_space(name.namespace), parts
+
+    def _claimed(self, name: DatasetRef) -> list[DatasetDeclaration]:
+        """Return the datasets that declare a name as their alias."""
+        is_own = self._exact.find(name) is not None
+        return [
+            one
+            for alias, one in self._aliases
+            if is_named(alias, name) and not (is_own and is_glob(alias))
+        ]
 
     def _declared(self, members: Sequence[DatasetNode]) -> DatasetDeclaration | None:
         found: dict[DatasetDeclaration, None] = {}
@@ -183,13 +218,14 @@ class Places:
                 # Without a namespace any dataset of that name matches, and keeps its namespace.
                 if own is not None and (ref == node.ref or own.namespace or self._home):
                     found[own] = None
+                found |= dict.fromkeys(self._claimed(ref))
                 found |= dict.fromkeys(self.find(ref, linked=bool(node.aliases)))
         if len(found) > 1:
             called = " and ".join(sorted(f'"{one.name}"' for one in found))
             raise DeclarationError(
-                f"dataset {members[0].ref} is declared twice, by name and by location: {called}",
-                hint="Give each place to one [[dataset]]: correct a `location` or `table`, or leave"
-                " a table out.",
+                f"dataset {members[0].ref} is declared twice, by its names or location: {called}",
+                hint="Give each place to one [[dataset]]: correct a location, table or alias, or"
+                " leave a table out.",
             )
         return next(iter(found), None)
 
@@ -208,14 +244,23 @@ class Places:
                 return None
             is_placed = declared.namespace or self._home or not named
             return self._ref(declared, snapshot.datasets) if is_placed else named[0]
-        has_files = any(without_file(ref.name) != ref.name for ref in refs)
+        has_files = any(_plain(ref) != ref for ref in refs)
         if len(refs) == 1 and not has_files:
             return None
         tables = {_table(ref, self._above) for ref in refs}
         are_folders = len(tables) == 1 and tables.isdisjoint(refs) and not has_files
         if are_folders and not any(map(self._declared_names.find, refs)):
             return None  # a family of names that is to be declared
-        return min(tables, key=lambda ref: (ref not in targets, ref not in refs, ref))
+        written = snapshot.writers
+        return min(
+            tables,
+            key=lambda ref: (
+                ref not in targets,
+                dataset_storage(*ref[:2]) is None and ref not in written,
+                ref not in refs,
+                ref,
+            ),
+        )
 
     def _ref(self, declared: DatasetDeclaration, known: Iterable[DatasetRef]) -> DatasetRef:
         space = declared.namespace or self._home or only_space(declared.name, known)
@@ -281,9 +326,16 @@ def _completed(
     )
 
 
+def _plain(ref: DatasetRef) -> DatasetRef:
+    """Return the name without a part file or decorator."""
+    if dataset_storage(*ref[:2]) is None:
+        return plain_name(ref)
+    return DatasetRef(ref.namespace, without_file(ref.name))
+
+
 def _table(ref: DatasetRef, above: Callable[[str], str]) -> DatasetRef:
     """Return the name of the table that contains a partition's folder or a part file."""
     if dataset_storage(*ref[:2]) is None:
-        return ref
+        return plain_name(ref)
     name = above(ref.name.rstrip("/"))
     return ref if name == ref.name.rstrip("/") else DatasetRef(ref.namespace, name)

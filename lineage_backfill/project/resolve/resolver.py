@@ -50,6 +50,9 @@ from lineage_backfill.project.resolve.physical_columns import (
     unplaced,
 )
 
+#: An output that a job reads: as its own earlier keys, the target of a MERGE, or handed from one
+#: of its parts to another.
+OwnInput = Literal["own", "target", "handed"]
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 _NOTHING_SENT: Final = JobPartitioning()
@@ -107,6 +110,7 @@ class Input:
     declared: Final[bool] = False  # added by the project file, not found in the lineage
     read: Final[ReadDeclaration | None] = None  # the declaration of the edge
     undeclared: Final[bool] = False  # self-dependence without a declared mapping
+    merges: Final[bool] = False  # the target of a MERGE, which is inferred to be a reference
 
     @property
     def dataset(self) -> DatasetRef:
@@ -247,6 +251,12 @@ class Lineage(Protocol):
 
     def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
         """Return the calendar that run history tells of a job's runs."""
+
+    def own_input(self, job: JobRef, dataset: DatasetRef) -> OwnInput:
+        """Return what it means that a job reads its output."""
+
+    def covering(self, job: JobRef, dataset: DatasetRef) -> DatasetRef | None:
+        """Return the folder or glob by which a job reads a dataset, if any."""
 
 
 class DeclarationResolver:
@@ -478,7 +488,11 @@ class DeclarationResolver:
         own_writes = () if declared is None else declared.writes
         return (
             [
-                (self.dataset(one), self._in_force(own_reads, sent.reads, one, reads))
+                (
+                    self.dataset(one),
+                    self._in_force(own_reads, sent.reads, one, reads)
+                    or self._of_covering(ref, own_reads, sent.reads, one, reads),
+                )
                 for one in reads
             ],
             [
@@ -499,6 +513,31 @@ class DeclarationResolver:
             return found or facet
         return merged_edge((found, facet))
 
+    def _of_covering(
+        self,
+        ref: JobRef,
+        own: Sequence[ReadDeclaration],
+        sent: Sequence[ReadDeclaration],
+        dataset: DatasetRef,
+        side: Sequence[DatasetRef],
+    ) -> ReadDeclaration | None:
+        """Return what is in force of the folder or glob by which a job reads a dataset."""
+        around = self._lineage.covering(ref, dataset) if own or sent else None
+        return around and self._in_force(own, sent, around, side)
+
+    def _own_kinds(
+        self, ref: JobRef, reads: Sequence[_Read], writes: Sequence[_Write]
+    ) -> dict[DatasetRef, OwnInput]:
+        """Return what it means that a job reads some of its outputs."""
+        made = {data.ref for data, _ in writes}
+        return {
+            data.ref: "own"
+            if read is not None and (read.mapping or read.dimensions)
+            else self._lineage.own_input(ref, data.ref)
+            for data, read in reads
+            if data.ref in made
+        }
+
     def _without_unfit(
         self,
         ref: JobRef,
@@ -511,13 +550,13 @@ class DeclarationResolver:
 
         Lineage is not ours: what it says wrongly blocks a job, no plan fails.
         """
-        made = {data.ref for data, _ in writes}
+        kinds = self._own_kinds(ref, reads, writes)
         kept, problem = [], ""
         for data, read in reads:
             fits = True
             if read and read.mapping != "none" and any(is_mapped_as(read, one) for one in sent):
                 try:
-                    self._read_mapping(ref, data, read, calendar, own=data.ref in made)
+                    self._read_mapping(ref, data, read, calendar, own=data.ref in kinds)
                 except DeclarationError as error:
                     fits = False
                     problem = problem or error.message.replace("job", "the facet of job", 1)
@@ -532,9 +571,9 @@ class DeclarationResolver:
         calendar: Calendar | None,
     ) -> tuple[tuple[Input, ...], tuple[Output, ...], tuple[str, str] | None]:
         """Return the edges of a job and the first problem with one, with its hint."""
-        made = {data.ref for data, _ in writes}
+        kinds = self._own_kinds(ref, reads, writes)
         inputs = tuple(
-            [self._input(ref, data, read, calendar, own=data.ref in made) for data, read in reads]
+            [self._input(ref, data, read, calendar, kinds.get(data.ref)) for data, read in reads]
         )
         found = [self._output(ref, data, write, calendar) for data, write in writes]
         troubles = [
@@ -660,15 +699,15 @@ class DeclarationResolver:
         data: DatasetFacts,
         read: ReadDeclaration | None,
         run: Calendar | None,
-        *,
-        own: bool,
+        kind: OwnInput | None,
     ) -> Input:
+        own, merges = kind in ("own", "target"), kind == "target"
         extra = self._lineage.declared_reads
         added = bool(extra) and data.ref in extra.get(ref, ())
-        key = (data, run, read, own, added)
+        key = (data, run, read, kind, added)
         found = self._inputs.get(key)
         if found is None:
-            reference = read is not None and read.mapping == "none"
+            reference = merges or (read is not None and read.mapping == "none")
             found = self._inputs[key] = Input(
                 data,
                 None if reference else self._read_mapping(ref, data, read, run, own=own),
@@ -677,6 +716,7 @@ class DeclarationResolver:
                 added,
                 read,
                 own and not reference and not (read is not None and declares_self(read)),
+                merges,
             )
         return found
 

@@ -116,7 +116,8 @@ class Executor:
 
         One that `waits` is scheduled until a driver takes it. A backfill that is being undone
         cannot be resumed. Raises UsageError for a run without an engine or an expiry before the
-        start, GuardRailError for a plan without its runs, ConflictError if the backfill to undo is
+        start, GuardRailError for a plan without its runs or with two declared overwrites of one
+        partition, ConflictError if the backfill to undo is
         driven or already undone.
         """
         submission = submission or Submission()

@@ -76,6 +76,8 @@ class StaleInput(TypedDict):
 
     dataset: Name
     mapping: str
+    from_columns: NotRequired[Annotated[bool, "Only its column lineage names it."]]
+    within: NotRequired[Annotated[Name, "The folder or glob by which the job reads it."]]
 
 
 class Reason(TypedDict):

@@ -65,7 +65,7 @@ def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAsserti
     assert shown(preview(plan(), width=width, facts=facts), width) == snapshot
 
 
-def test_a_job_without_datasets_is_not_listed_as_unaffected() -> None:
+def test_only_a_job_in_reach_is_listed_as_unaffected() -> None:
     dag = JobNode(ref=plans.job("dag"), reads=(), writes=())
     declared = replace(
         plans.DECLARATIONS,
@@ -77,10 +77,7 @@ def test_a_job_without_datasets_is_not_listed_as_unaffected() -> None:
     told = JobNode(ref=plans.job("told"), reads=(), writes=())
     nodes = [*plans.SNAPSHOT.jobs.values(), dag, told]
     resolver = Resolver(LineageSnapshot.of(nodes), declared, now=plans.NOW)
-    assert PlanFacts.of(plans.real(), resolver).untouched == [
-        plans.job("told"),
-        plans.job("weather"),
-    ]
+    assert PlanFacts.of(plans.real(), resolver).untouched == []
 
 
 def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:

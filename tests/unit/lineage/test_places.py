@@ -220,7 +220,7 @@ def test_undeclared_names_of_one_place_are_one_dataset(
         (("s3://lake", "orders"), ("gs://lake", "orders")),
         (("hive://m:9083", "sales.orders"), ("hive://other:9083", "sales.orders")),
         (("hive://m:9083", "sales.orders"), ("hive://m:9083", "main.sales.orders")),
-        (("postgres://h:5432", "db.sales.orders"), ("postgres://h:5432", "db.Sales.orders")),
+        (("mysql://h:3306", "sales.orders"), ("mysql://h:3306", "Sales.orders")),
         (("s3://lake", "x?q=1"), ("s3://lake", "y?q=2")),
         (("s3://lake", "eu=1"), ("s3a://lake", "/us=2")),
         (("file", "/dt=1"), ("file", "/hour=2")),
@@ -289,17 +289,17 @@ def test_a_location_on_the_command_line_is_the_dataset_that_lies_there() -> None
         (
             [at("/lake/orders"), at("file:///lake/orders/", "orders_2")],
             [DatasetRef("file", "/lake/orders")],
-            'declared twice, by name and by location: "orders" and "orders_2"',
+            'declared twice, by its names or location: "orders" and "orders_2"',
         ),
         (
             [at("/lake/orders"), '{ name = "/lake/orders", namespace = "file" }'],
             [DatasetRef("file", "/lake/orders")],
-            'declared twice, by name and by location: "/lake/orders" and "orders"',
+            'declared twice, by its names or location: "/lake/orders" and "orders"',
         ),
         (
             [at("a.sales.orders"), at("b.sales.orders", "orders_2")],
             [DatasetRef("hive://m", "sales.orders")],
-            'declared twice, by name and by location: "orders" and "orders_2"',
+            'declared twice, by its names or location: "orders" and "orders_2"',
         ),
         (
             [at("sales.orders")],

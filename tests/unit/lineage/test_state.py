@@ -48,7 +48,7 @@ def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     again = {"ref", "last_columns"}
     kept = {"columns", "facets", "former", "name", "told", "written"}
     assert set(Dataset.__slots__) - again == kept
-    kept = {"after", "declared", "facets", "name", "parent", "runs", "spark"}
+    kept = {"after", "declared", "facets", "name", "parent", "runs", "spark", "is_test", "modes"}
     assert set(Job.__slots__) - again == kept
     assert set(Run.__slots__) - again == set(Run.MEMBERS)
 

@@ -165,6 +165,9 @@ def test_no_keys_are_for_unpartitioned_roots() -> None:
     assert "--from" in caught.value.hint
     with pytest.raises(KeyFormatError, match="it is not partitioned and has no keys"):
         plan(request({"whole": "2024-03-10"}), "whole > j > bounded", DAYS)
+    made = plan(request({"whole": "2024-03-10..2024-03-11"}), "whole > j > bounded", DAYS)
+    assert summary(made) == {"j": "2024-03-01..2024-03-10"}
+    assert "dataset w:whole is not partitioned: all of it counts as changed" in made.warnings
 
 
 # --- declared edges and jobs --------------------------------------------------------------------
