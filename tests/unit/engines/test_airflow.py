@@ -23,6 +23,7 @@ from lineage_backfill.errors import (
 from lineage_backfill.partitions.grid import cron_grid
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.workspace.configuration import load_project
+from lineage_backfill.workspace.environment import current_secret
 
 SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
@@ -363,3 +364,17 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
 def test_a_job_names_its_task_in_one_way(tmp_path: Path, lines: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read(tmp_path, lines)
+
+
+def test_a_token_that_rotates_is_read_again_from_a_file_or_a_command(tmp_path: Path) -> None:
+    def read_token(source: object) -> str:
+        return current_secret(source, base=tmp_path, place="[engines.a]")
+
+    sources = ("file:tok", {"command": ["cat", "tok"]})
+    for text in ("first-token", "second-token"):
+        (tmp_path / "tok").write_text(f"{text}\n")
+        assert {read_token(source).strip() for source in sources} == {text}
+    with pytest.raises(ServiceUnreachableError, match="command of `token` failed"):
+        read_token({"command": ["cat", "none"]})
+    with pytest.raises(ConfigError, match="a reference or a command"):
+        read_token({"program": "cat"})
