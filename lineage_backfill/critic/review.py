@@ -26,6 +26,7 @@ from lineage_backfill.project.declarations import (
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import names
 from lineage_backfill.project.resolve.physical_columns import unplaced
+from lineage_backfill.project.resolve.resolver import JobFacts
 
 Level = Literal["error", "warning", "note"]
 
@@ -305,6 +306,7 @@ class _Review:
 
     def _unknown(self) -> Iterator[Finding]:
         blocked: dict[DatasetRef, list[JobRef]] = {}
+        counted: set[DatasetRef] = set()  # read by their number of keys, which nothing knows
         for job in self._jobs:
             if not self._is_sound(job):
                 continue
@@ -313,9 +315,11 @@ class _Review:
             for ref in unknown_here:
                 blocked.setdefault(ref, []).append(job)
             facts = self._resolver.job(job)
+            how = {edge.dataset: edge.read and edge.read.mapping for edge in facts.inputs}
+            counted.update(ref for ref in unknown_here if how.get(ref) in ("window", "offset"))
             if facts.problem and not unknown_here and touched:
                 yield Finding(
-                    level="warning",
+                    level="error" if _contradicts(facts) else "warning",
                     kind="blocked",
                     place=f"job {self._name(job)}",
                     text=f"blocked: {facts.problem}",
@@ -325,7 +329,7 @@ class _Review:
             written = any(ref in self._resolver.edges.writes(job) for job in jobs)
             when = "" if written else " if it changes"
             yield Finding(
-                level="warning",
+                level="error" if ref in counted else "warning",
                 kind="unknown-partitioning",
                 place=f"dataset {self._name(ref)}",
                 text=f"partitioning unknown; this blocks {self._few(jobs)}{when}",
@@ -389,6 +393,16 @@ class _Review:
             for output in self._resolver.job(job).outputs
             if output.data.calendar is not None and not output.says_mode
         }
+
+
+def _contradicts(facts: JobFacts) -> bool:
+    """Whether what blocks a job are declarations that do not fit each other."""
+    tables = (facts.declaration, *(output.data.declaration for output in facts.outputs))
+    if facts.calendar is None or not any(tables):
+        return False
+    if any(edge.undeclared for edge in facts.inputs) or facts.guessed:
+        return any(edge.misdeclared for edge in facts.inputs)
+    return all(output.mapping is not None for output in facts.outputs)
 
 
 def _alike(one: Calendar, other: Calendar) -> bool:

@@ -79,6 +79,17 @@ class Places:
                 parts = table_parts(one.table)
                 for known in {parts, parts[-2:]}:
                     self._tables.setdefault(known, []).append(one)
+        self._refuse_shared()
+
+    def _refuse_shared(self) -> None:
+        """Raise DeclarationError if two datasets are declared at one place."""
+        for place, found in self._stored.items():
+            _refuse_two(place, found)
+        for parts in self._tables:
+            _refuse_two(
+                ".".join(parts),
+                [one for one in self._tables[parts] if table_parts(one.table or "") == parts],
+            )
 
     def _form(self, declared: DatasetDeclaration) -> str | None:
         """Return the storage where a declared dataset lies: by its location, else by its name."""
@@ -294,6 +305,15 @@ class Places:
                     f"the table of dataset {target} can be {' or '.join(map(str, found.values()))}",
                     hint="Write `table` with its catalog: catalog.schema.table.",
                 )
+
+
+def _refuse_two(place: str, found: Sequence[DatasetDeclaration]) -> None:
+    if len(found) > 1:
+        one, other = (f'"{dataset.name}"' for dataset in found[:2])
+        raise DeclarationError(
+            f"datasets {one} and {other} are one place, {place}",
+            hint="Keep one [[dataset]]; the other name can be one of its `aliases`.",
+        )
 
 
 def tied_names(node: DatasetNode, places: Places) -> Iterator[DatasetRef]:

@@ -45,7 +45,7 @@ def test_a_file_that_fits_the_lineage_has_no_findings() -> None:
 
 
 DAILY = "[[job]]\nname = 'daily'\nengine = 'local'\nentrypoint = 'a:b'\n"
-TABLE = "[[dataset]]\nname = {!r}\ngrain = 'day'\nlocation = 'x'\ncolumn = 'ds'\n"
+TABLE = "[[dataset]]\nname = {0!r}\ngrain = 'day'\nlocation = {0!r}\ncolumn = 'ds'\n"
 CASES = {
     "a misspelt dataset": (
         TABLE.format("cleen"),
@@ -143,9 +143,25 @@ def test_a_job_that_would_be_blocked_is_named_with_the_reason() -> None:
     month = "[[dataset]]\nname = 'daily'\ngrain = 'month'\ncolumn = 'm'\nlocation = 'x'\n"
     days = "[[job]]\nname = 'daily'\ngrain = 'day'\nengine = 'local'\nentrypoint = 'a:b'\n"
     (one,) = found(DAYS + month + days + JOBS)
-    assert (one.level, one.kind, one.place) == ("warning", "blocked", "job daily")
+    assert (one.level, one.kind, one.place) == ("error", "blocked", "job daily")
     assert "coarser than its run calendar" in one.text
     assert "merge" in one.hint
+
+
+def test_two_keys_of_one_physical_partition_are_an_error() -> None:
+    month = "[[dataset]]\nname = 'daily'\ngrain = 'day'\ncolumns = { m = '%Y-%m' }\n"
+    errors = [one for one in found(DAYS + month + JOBS) if one.level == "error"]
+    assert [(one.kind, one.place) for one in errors] == [("blocked", "job daily")]
+    assert "are one partition of its table" in errors[0].text
+
+
+def test_a_window_over_a_dataset_that_nothing_knows_is_an_error() -> None:
+    window = (
+        "[[job]]\nname = 'daily'\nreads = [{ dataset = 'rates', mapping = 'window', before = 6 }]\n"
+    )
+    levels = {one.place: one.level for one in found(TABLE.format("raw") + window)}
+    assert levels["dataset rates"] == "error"
+    assert levels["dataset daily"] == "warning"
 
 
 def test_unknown_partitioning_is_told_once_for_each_dataset_with_the_jobs_it_blocks() -> None:

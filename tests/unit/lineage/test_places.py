@@ -287,14 +287,24 @@ def test_a_location_on_the_command_line_is_the_dataset_that_lies_there() -> None
     ("tables", "names", "message"),
     [
         (
-            [at("/lake/orders"), at("file:///lake/orders/", "orders_2")],
-            [DatasetRef("file", "/lake/orders")],
-            'declared twice, by its names or location: "orders" and "orders_2"',
+            [at("/lake/orders"), at("file:///lake//orders/", "orders_2")],
+            [],
+            'datasets "orders" and "orders_2" are one place, file:///lake/orders',
+        ),
+        (
+            [at("s3://lake/orders"), at("s3a://lake/orders", "orders_2")],
+            [],
+            'datasets "orders" and "orders_2" are one place, s3://lake/orders',
+        ),
+        (
+            [at("sales.orders"), at("Sales.Orders", "orders_2")],
+            [],
+            'datasets "orders" and "orders_2" are one place, sales.orders',
         ),
         (
             [at("/lake/orders"), '{ name = "/lake/orders", namespace = "file" }'],
             [DatasetRef("file", "/lake/orders")],
-            'declared twice, by its names or location: "/lake/orders" and "orders"',
+            'datasets "orders" and "/lake/orders" are one place, file:///lake/orders',
         ),
         (
             [at("a.sales.orders"), at("b.sales.orders", "orders_2")],

@@ -200,11 +200,6 @@ unsafe_overwrite = true
         ("[lineage]\nevent='x'", "[lineage]: unknown key `event`", "`events`"),
         ("[[dataset]]\nname='a'\ngrain='dya'", "`grain` is 'dya'", "`day`"),
         ("[[dataset]]\nname='a'\ngrain='day'\nkeys=['x']", "`grain` and `keys`", "Keep one"),
-        (
-            "[[dataset]]\nname='a'\nkeys='runtimes'",
-            "'runtimes', neither a list",
-            'keys = "runtime"',
-        ),
         ("[[dataset]]\nname='a'\ncron='* * * * *'\nevery='8m'", "`cron` and `every`", "Keep one"),
         ("[[dataset]]\nname='a'\nstart=2013-01-01", "belong to a calendar", "Add a `grain`"),
         ("[[dataset]]\nname='a'\nkeys=[]", "must list at least one key", ""),
