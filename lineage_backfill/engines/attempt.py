@@ -220,13 +220,6 @@ class AttemptFiles:
                 hint="Nothing is lost: another process drives the backfill; `watch` follows it.",
             )
 
-    def earlier(self) -> Iterator[AttemptFiles]:
-        """Yield the earlier attempts of the same run whose files are here."""
-        number = int(self.spec().get("attempt", 1))
-        name = self.spec_path.name.removesuffix(f"{number}.spec.json")
-        paths = (self.spec_path.with_name(f"{name}{n}.spec.json") for n in range(1, number))
-        yield from (AttemptFiles(path) for path in paths if path.exists())
-
     def give_up(self) -> bool:
         """Prevent any process from starting the attempt; False if it was claimed."""
         private_folder(self.spec_path.parent)
