@@ -39,6 +39,10 @@ class JobRef(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}"
 
+    def matches(self, text: str) -> bool:
+        """Whether `text` is this name, bare or with its namespace; it is never split."""
+        return text in (self.name, str(self))
+
 
 def named(ref: DatasetRef | JobRef) -> dict[str, str]:
     """Return a dataset or job as a document."""

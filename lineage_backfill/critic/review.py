@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from itertools import product
+from typing import Any, Literal
 
 from lineage_backfill.critic.questions import questions
 from lineage_backfill.errors import UsageError
@@ -25,8 +26,10 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import names
+from lineage_backfill.project.merge import MAPPING
 from lineage_backfill.project.resolve.physical_columns import unplaced
 from lineage_backfill.project.resolve.resolver import JobFacts
+from lineage_backfill.typed import plain
 
 Level = Literal["error", "warning", "note"]
 
@@ -97,6 +100,7 @@ class _Review:
             )
         yield from self._dataset_tables()
         yield from self._job_tables()
+        yield from self._over_code()
         yield from self._contradictions()
         yield from self._unknown()
         yield from self._to_run()
@@ -191,6 +195,26 @@ class _Review:
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
                 for edge in edges if jobs else ():
                     yield from self._edge(declared, jobs, word, edge)
+
+    def _over_code(self) -> Iterator[Finding]:
+        """Yield where a table changes the mode, the merge columns or a mapping of the code."""
+        for job in self._declarations.jobs:
+            if len(job.sources) != 2:
+                continue
+            (place, table), (_, code) = job.sources
+            for side, groups in (("reads", (MAPPING,)), ("writes", (("mode",), ("merge_on",)))):
+                below = {edge.dataset: edge for edge in getattr(code, side)}
+                for edge, group in product(getattr(table, side), groups):
+                    coded = below.get(edge.dataset)
+                    own, other = _stated(edge, group), _stated(coded, group)
+                    if own and other and own != other:
+                        yield Finding(
+                            level="warning",
+                            kind="over-code",
+                            place=place,
+                            text=f"{side} {edge.dataset} with {own}, and the code with {other}",
+                            hint="Remove it from the table if the code is right.",
+                        )
 
     def _edge(
         self,
@@ -403,6 +427,12 @@ def _contradicts(facts: JobFacts) -> bool:
     if any(edge.undeclared for edge in facts.inputs) or facts.guessed:
         return any(edge.misdeclared for edge in facts.inputs)
     return all(output.mapping is not None for output in facts.outputs)
+
+
+def _stated(edge: Any, names: Iterable[str]) -> str:
+    """Return what an edge states of some attributes, as text."""
+    found = {} if edge is None else plain(edge)
+    return ", ".join(f"{name} = {found[name]!r}" for name in names if name in found)
 
 
 def _alike(one: Calendar, other: Calendar) -> bool:

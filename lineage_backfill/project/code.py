@@ -83,7 +83,11 @@ def joined(
         table = (one.entrypoint and by_entrypoint.get(one.entrypoint)) or named
         if table is None and not listed:
             continue
-        found = one if table is None else merged((table, one))
+        place = f"the code ({one.entrypoint or one.name})"
+        found = replace(one, sources=((place, one),))
+        if table is not None:
+            sources = ((f'[[job]] "{table.name}"', table), (place, one))
+            found = replace(merged((table, one)), sources=sources)
         key = (found.namespace or home, found.name)
         if jobs.get(key) not in (table, None):
             raise DeclarationError(
@@ -95,7 +99,11 @@ def joined(
     datasets = {(one.namespace or home, one.name): one for one in declarations.datasets}
     for each in data:
         key = (each.namespace or home, each.name)
-        datasets[key] = merged((datasets[key], each)) if key in datasets else each
+        filed = datasets.get(key)
+        datasets[key] = replace(each, sources=((_PLACE, each),))
+        if filed is not None:
+            both = ((f'[[dataset]] "{filed.name}"', filed), (_PLACE, each))
+            datasets[key] = replace(merged((filed, each)), sources=both)
     return replace(declarations, datasets=tuple(datasets.values()), jobs=tuple(jobs.values()))
 
 

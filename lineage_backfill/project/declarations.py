@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Annotated, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
@@ -229,6 +229,8 @@ class DatasetDeclaration(DatasetPartitioning):
     row_key: Texts = field(default=(), repr=False)
     mask: Texts = field(default=(), repr=False)
     expected: bool | None = field(default=None, repr=False)
+    #: The places that state it and what each states, where they are several.
+    sources: tuple[tuple[str, Any], ...] = member((), hidden=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         DatasetPartitioning.__post_init__(self)
@@ -506,6 +508,8 @@ class JobDeclaration(JobPartitioning):
     airflow: DagTasks | None = member(None, flat=True, repr=False)
     rules: RunRules = member(RunRules(), flat=True, repr=False)
     expected: bool | None = field(default=None, repr=False)
+    #: The places that state it and what each states, where they are several.
+    sources: tuple[tuple[str, Any], ...] = member((), hidden=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         JobPartitioning.__post_init__(self)

@@ -36,7 +36,7 @@ _GROUPS: Final = {
     JobDeclaration: (("schedule", "schedule_zone"),),
 }
 _COUNTED: Final = ("start", "end", "data_lag")
-_NAMES: Final = ("name", "namespace", "dataset", "pattern")
+_NAMES: Final = ("name", "namespace", "dataset", "pattern", "sources")
 
 
 def stated(one: Any, name: str) -> bool:

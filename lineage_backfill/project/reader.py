@@ -47,20 +47,10 @@ def read_dataset(
 ) -> DatasetDeclaration:
     """Read a dataset; a relative location is relative to `base`."""
     declared = read(DatasetDeclaration, values, place, fault=fault)
-    calendar = declared.calendar
     with _placed(place, fault):
-        if calendar is not None and not calendar.has_kind and not declared.pattern:
-            _refuse_kindless()
         if declared.location is not None:
             declared = replace(declared, location=absolute(declared.location, base))
         return completed(declared)
-
-
-def _refuse_kindless() -> None:
-    raise DeclarationError(
-        "`zone`, `start`, `end` and `data_lag` belong to a calendar",
-        hint="Add a `grain`, `cron`, `every` or `keys`.",
-    )
 
 
 @contextmanager
@@ -94,9 +84,6 @@ def _job(
     values: Mapping[str, Any], place: str, engines: tuple[str, ...], pools: tuple[str, ...]
 ) -> JobDeclaration:
     declared = read(JobDeclaration, values, place)
-    if declared.calendar is not None and not declared.calendar.has_kind:
-        with _placed(place, ConfigError):
-            _refuse_kindless()
     for key, names, where in (("engine", engines, "[engines.*]"), ("pool", pools, "[pools]")):
         name = getattr(declared, key)
         if name is not None and name not in names:

@@ -57,6 +57,7 @@ def member(
     flat: bool = False,
     shown: bool = False,
     repr: bool = True,  # noqa: A002 (as dataclasses call it)
+    compare: bool = True,
     **more: Any,
 ) -> Any:
     """Return the field of a dataclass, with what its annotation does not say.
@@ -69,8 +70,8 @@ def member(
     extra = {"key": key, "flat": flat, "shown": shown, "help": help, **more}
     metadata = {name: one for name, one in extra.items() if one}
     if isinstance(default, dict):
-        return field(default_factory=default.copy, repr=repr, metadata=metadata)
-    return field(default=default, repr=repr, metadata=metadata)
+        return field(default_factory=default.copy, repr=repr, compare=compare, metadata=metadata)
+    return field(default=default, repr=repr, compare=compare, metadata=metadata)
 
 
 class Misfit(ValueError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+from lineage_backfill.critic import in_force
 from lineage_backfill.critic.advice import LEFT_OUT, advice, former_only
 from lineage_backfill.critic.explain import Explanation, explain
 from lineage_backfill.critic.questions import decisions
@@ -28,6 +29,7 @@ from lineage_backfill.errors import (
     StalePlanError,
     UsageError,
 )
+from lineage_backfill.lineage.names import resolve
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
@@ -214,6 +216,16 @@ class Planning:
             found.append(Finding.of("[[job.reads]]", error))
         snapshot, now = self.workspace.snapshot, self.workspace.now
         return (*found, *review(snapshot, self._declarations, now=now, functions=functions))
+
+    def in_force(self, name: str) -> tuple[DatasetRef | JobRef, list[in_force.Attribute]]:
+        """Return the job or dataset of a name, and what is in force of it with its place."""
+        resolver = self.workspace.resolver
+        edges = resolver.edges
+        if any(ref.matches(name) for ref in edges.jobs):
+            job = resolve(name, edges.jobs, kind="job")
+            return job, in_force.of_job(resolver, job)
+        dataset = resolve(name, edges.datasets, kind="job or dataset")
+        return dataset, in_force.of_dataset(resolver, dataset)
 
     # --- the logs of tables ---------------------------------------------------------------------
 

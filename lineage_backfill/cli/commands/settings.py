@@ -17,6 +17,7 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.cli.output.render import table
 from lineage_backfill.critic.review import Finding
 from lineage_backfill.errors import UsageError
+from lineage_backfill.model import named
 from lineage_backfill.show import documents, settings
 from lineage_backfill.show.text import counted, safe
 from lineage_backfill.workspace.planning import Planning
@@ -30,12 +31,18 @@ config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
 @takes_options
 def show(
     source: SourceOptions,
+    name: Annotated[
+        str, typer.Argument(help="Show what is in force of this job or dataset, and from where.")
+    ] = "",
     sources: Annotated[
         bool, typer.Option("--sources", help="Show where each value comes from.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting in effect; secrets are masked."""
+    if name:
+        _show_in_force(source, name, as_json=as_json)
+        return
     project = source.load()
     if as_json:
         documents.emit(settings.document(project))
@@ -44,6 +51,27 @@ def show(
     cells = ((one.name, one.shown, one.origin)[: len(columns)] for one in project.settings)
     rows = ([Text(safe(cell)) for cell in row] for row in cells)
     terminal.out().print(table(*columns, rows=rows))
+
+
+def _show_in_force(source: SourceOptions, name: str, *, as_json: bool) -> None:
+    workspace = source.open()
+    ref, attributes = Planning(workspace).in_force(name)
+    if as_json:
+        documents.emit(
+            {
+                "schema_version": 1,
+                "kind": "config_in_force",
+                "of": ref.kind,
+                **named(ref),
+                "attributes": [asdict(one) for one in attributes],
+            }
+        )
+        return
+    rows = (
+        [Text(safe(str(cell))) for cell in (one.edge or ref.kind, one.name, one.value, one.place)]
+        for one in attributes
+    )
+    terminal.out().print(table("Of", "Attribute", "Value", "From", rows=rows))
 
 
 @config.command("check")

@@ -326,6 +326,20 @@ class DeclarationResolver:
         """Return what the project file says of a dataset."""
         return self._names.datasets.find(ref)
 
+    def layers(self, ref: DatasetRef | JobRef) -> Sequence[Any]:
+        """Return the declarations of a dataset or job, the most exact one first."""
+        names: Any = self._names.datasets if isinstance(ref, DatasetRef) else self._names.jobs
+        found: Sequence[Any] = names.layers(ref)
+        return found
+
+    def sent_dataset(self, ref: DatasetRef) -> DatasetPartitioning | None:
+        """Return the facet that was sent of a dataset, if it has a calendar."""
+        return self._sent_dataset(ref, self._names.datasets.find(ref))
+
+    def sent_job(self, ref: JobRef) -> JobPartitioning | None:
+        """Return the facet that was sent of a job; None where none was sent."""
+        return self._sent(ref)[0] if self._lineage.job_facet(ref) is not None else None
+
     def job_declaration(self, ref: JobRef) -> JobDeclaration | None:
         """Return what the project file says of a job."""
         return self._names.jobs.find(ref)

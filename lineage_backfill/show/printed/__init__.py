@@ -11,6 +11,7 @@ from lineage_backfill.typed import json_schema
 #: The type of each document, by its kind.
 DOCUMENTS: Mapping[str, Any] = {
     "config": checks.Config,
+    "config_in_force": checks.ConfigInForce,
     "config_check": checks.ConfigCheck,
     "doctor": checks.Doctor,
     "explanation": plans.Explanation,

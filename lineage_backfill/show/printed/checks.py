@@ -98,6 +98,26 @@ class Finding(TypedDict):
     hint: str
 
 
+class InForce(TypedDict):
+    """One attribute in force, and the place that states it."""
+
+    edge: Annotated[str, "The input or output that it is of; empty for the job or dataset."]
+    name: str
+    value: object
+    place: str
+
+
+class ConfigInForce(TypedDict):
+    """What is in force of a job or dataset: what `config show NAME --json` prints."""
+
+    schema_version: Literal[1]
+    kind: Literal["config_in_force"]
+    of: Literal["dataset", "job"]
+    namespace: str
+    name: str
+    attributes: list[InForce]
+
+
 class ConfigCheck(TypedDict):
     """A project file compared with the lineage: what `config check --json` prints."""
 

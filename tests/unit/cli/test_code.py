@@ -102,6 +102,21 @@ def test_what_a_table_does_not_state_comes_from_the_code(
     assert "rolling_week" not in planned(capsys)
 
 
+def test_a_table_that_changes_the_mapping_of_the_code_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (project / "lineage-backfill.toml").open("a") as file:
+        file.write(
+            '[[job]]\nname = "rolling_week"\n[[job.reads]]\ndataset = "sales_daily"\n'
+            'mapping = "window"\nbefore = 1\n'
+        )
+    main(["config", "check", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    (over,) = [one for one in found if one["kind"] == "over-code"]
+    assert over["place"] == '[[job]] "rolling_week"'
+    assert "before = 1, and the code with mapping = 'window', before = 6" in over["text"]
+
+
 def test_a_change_of_the_code_is_seen_and_its_prints_are_no_data(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

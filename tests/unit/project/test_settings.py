@@ -201,7 +201,6 @@ unsafe_overwrite = true
         ("[[dataset]]\nname='a'\ngrain='dya'", "`grain` is 'dya'", "`day`"),
         ("[[dataset]]\nname='a'\ngrain='day'\nkeys=['x']", "`grain` and `keys`", "Keep one"),
         ("[[dataset]]\nname='a'\ncron='* * * * *'\nevery='8m'", "`cron` and `every`", "Keep one"),
-        ("[[dataset]]\nname='a'\nstart=2013-01-01", "belong to a calendar", "Add a `grain`"),
         ("[[dataset]]\nname='a'\nkeys=[]", "must list at least one key", ""),
         ("[[dataset]]\nname='a'\nkeys=['x', 'x']", "each only once", ""),
         ("[[dataset]]\nname='a'\nkeys='runtimes'", "not 'runtimes'", "`runtime`"),
