@@ -101,11 +101,11 @@ class PoolEngine(Engine):
         """Return the handle of an attempt that is known, has a result or is still running."""
         handle = str(spec_path)
         files = AttemptFiles(spec_path)
-        if handle in self._tasks:
-            return handle
         if not files.has_token(token):
             files.give_up()
             return None
+        if handle in self._tasks:
+            return handle
         claim = files.claimed_by()
         if claim is None:
             files.give_up()  # first, so that a worker that claims it now does not begin either
