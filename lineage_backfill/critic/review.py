@@ -255,7 +255,7 @@ class _Review:
         self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
     ) -> Iterator[Finding]:
         for ref in touched:
-            if self._resolver.dataset_declaration(ref) is not declared:
+            if next(iter(self._resolver.layers(ref)), None) is not declared:
                 continue
             if not declared.has_kind:
                 continue
@@ -287,7 +287,8 @@ class _Review:
         lacking: dict[str, list[DatasetRef]] = {}
         for ref in sorted(touched) if columns else ():
             node = self._snapshot.datasets.get(ref)
-            if node and node.fields and self._resolver.dataset_declaration(ref) is declared:
+            own = next(iter(self._resolver.layers(ref)), None)
+            if node and node.fields and own is declared:
                 for column in sorted(columns - set(node.fields)):
                     lacking.setdefault(column, []).append(ref)
         for column, refs in lacking.items():

@@ -103,26 +103,6 @@ CASES = {
         ("error", "contradiction", "job daily"),
         "",
     ),
-    "a job without an engine": (
-        "[[job]]\nname = 'page'",
-        ("note", "no-engine", "to run"),
-        "`impact` does not need it; `run` refuses without it.",
-    ),
-    "a job without an entrypoint": (
-        "[[job]]\nname = 'page'\nengine = 'local'",
-        ("note", "no-entrypoint", "to run"),
-        "`impact` does not need it; `run` refuses without it.",
-    ),
-    "a dataset that lies nowhere": (
-        "[[dataset]]\nname = 'raw'\ngrain = 'day'\ncolumn = 'ds'",
-        ("note", "no-location", "to run"),
-        "`impact` does not need it; `run` refuses without it.",
-    ),
-    "a dataset without a column for its key": (
-        "[[dataset]]\nname = 'raw'\ngrain = 'day'\nlocation = 'x'",
-        ("note", "no-column", "to run"),
-        "`impact` does not need it; `run` refuses without it.",
-    ),
     "a whole table that a default would replace": (
         "[[dataset]]\nname = 'daily'\ngrain = 'none'\nlocation = 'x'",
         ("note", "no-mode", "to run"),
@@ -137,6 +117,21 @@ def test_each_mistake_is_found_once(name: str) -> None:
     (one,) = found(DAYS + toml + JOBS)
     assert (one.level, one.kind, one.place) == expected
     assert hint in one.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ('engine = "local"\nentrypoint = "a:b"\n', "no-engine"),
+        ('entrypoint = "a:b"\n', "no-entrypoint"),
+        ('location = "x"\n', "no-location"),
+        ('column = "ds"\n', "no-column"),
+    ],
+)
+def test_what_no_table_states_and_a_run_needs_is_noted(line: str, kind: str) -> None:
+    (one,) = found((DAYS + JOBS).replace(line, ""))
+    assert (one.level, one.kind, one.place) == ("note", kind, "to run")
+    assert one.hint == "`impact` does not need it; `run` refuses without it."
 
 
 def test_a_job_that_would_be_blocked_is_named_with_the_reason() -> None:
