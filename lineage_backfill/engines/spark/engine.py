@@ -13,7 +13,6 @@ from lineage_backfill.engines.runtime import find_java, refuse_missing
 from lineage_backfill.engines.spark.pool import PoolEngine, complaint
 from lineage_backfill.engines.spark.settings import SparkSettings, read_settings
 from lineage_backfill.engines.spark.shipping import code_state, pack, pack_code, pack_runtime
-from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine
 from lineage_backfill.engines.spark.worker import Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 from lineage_backfill.plans.plan import PlannedRun
@@ -27,6 +26,8 @@ def spark_engine(*, project: Path, state_dir: Path, **settings: Any) -> Engine:
     """
     given = read_settings(settings)
     if given.deploy_mode == "cluster":
+        from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine  # rare, and HTTP
+
         return SparkSubmitEngine(given, project=project, state_dir=state_dir)
     return SparkEngine(given, project=project, state_dir=state_dir)
 

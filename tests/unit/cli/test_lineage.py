@@ -44,7 +44,7 @@ def test_refresh_forgets_what_was_kept(folder: Path, capsys: pytest.CaptureFixtu
     other = kept.with_name("other")
     other.touch()
     said = told(capsys, "lineage", "refresh", "--no-cache", "--events", str(FOOD))
-    assert said == "13 jobs, 13 datasets from events, read in full\n"
+    assert said == "13 jobs, 14 datasets from events, read in full\n"
     assert (kept.exists(), other.exists()) == (False, True)
 
 

@@ -507,5 +507,6 @@ def test_the_summary_counts_the_declarations_that_would_lift_the_blocks() -> Non
     made = plan(request({"raw": "2024-03-10"}), edges, days)
     wanted = "3 jobs blocked: partitioning unknown (2 declarations are missing)"
     assert decisions(made) == [wanted]
-    alone = plan(request({"raw": "2024-03-10"}), "raw > j > one", days)
+    known = days.partition("[[dataset]]\nname = 'a'")[0]
+    alone = plan(request({"raw": "2024-03-10"}), "raw > j > one", known)
     assert decisions(alone) == ["1 job blocked: partitioning unknown"]
