@@ -308,8 +308,8 @@ class InputResult:
     version: int | None = member(None, shown=True)
     partitions: tuple[PartitionRead, ...]
     types: Mapping[str, str] | None = None
-    missing: tuple[Range, ...] | None = None
-    unknown: tuple[Range, ...] | None = None
+    missing: tuple[Range, ...] = ()
+    unknown: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,8 @@ def read(
     fault: type[UsageError] = ConfigError,
     unknown: list[str] | None = None,
 ) -> T:
-    """Return a document as its type, a dataclass; null is the same as an absent member.
+    """Return a document as its type, a dataclass; null is the same as an absent
+    member, except for a list.
 
     Raises an error of the class `fault` that names the place and what would fit. Members that the
     type does not have are refused, or added to `unknown`.
@@ -359,6 +360,11 @@ class Member:
     default: Any
     notes: Mapping[str, Any]
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it holds a list or a table of any length, which is never null."""
+        return get_origin(self.annotation) in (tuple, list, dict, Mapping, Sequence)
+
 
 @cache
 def members(kind: Any) -> tuple[Member, ...]:
@@ -408,7 +414,8 @@ class _Members:
         found = {}
         for member, read in self.plain:
             one = value.get(member.key)
-            if one is not None:
+            is_null_list = one is None and member.key in value and member.is_list
+            if one is not None or (is_null_list and not rules.style.is_toml):
                 try:
                     found[member.name] = read(one, rules)
                 except Misfit as error:

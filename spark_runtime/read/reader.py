@@ -129,8 +129,8 @@ class Inputs:
             version=spec.version,
             partitions=partitions,
             types=types,
-            missing=missing.keys(missing.never) or None,
-            unknown=missing.keys(missing.unknown) or None,
+            missing=missing.keys(missing.never),
+            unknown=missing.keys(missing.unknown),
         )
 
     def _types(self, spec: InputSpec) -> Mapping[str, str] | None:
