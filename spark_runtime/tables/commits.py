@@ -83,7 +83,7 @@ def foreign_change(
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
     if _is_replaced(log, since, state):
-        return f"{log.location} was put back from a copy, or its log was rewritten; that", scope
+        return f"{log.location} was restored from a copy, or its log was rewritten; that", scope
     for commit in log.commits(since.version, state.version if until is None else until):
         if not is_of(commit, run) and (touched := commit.changed(scope)):
             return f"{commit} of {log.location}", touched
