@@ -46,11 +46,8 @@ DATASETS: list[dict[str, Any]] = [
     {"cron": "0 0 6 * * 1-5"},
     *({"grain": "day", "data_lag": lag} for lag in (-2, 100_001, True, 1.5, "1")),
     *({"grain": "day", "retention": count} for count in (0, -1, 100_001, True, 1.5)),
-    {"zone": "UTC"},
-    {"start": "2024-01-01"},
     {"keys": []},
     {"keys": ["a", "a"]},
-    {"keys": [1]},
     {"grain": "day", "column": "ds", "columns": {"ds": "%F"}},
     {"grain": "day", "columns": {"ds": ""}},
     {"grain": "day", "columns": {"ds": 1}},
@@ -127,5 +124,7 @@ def test_a_mistake_of_a_write(settings: dict[str, Any], tmp_path: Path) -> None:
     assert theirs == in_file(f"[[job]]\nname = 'j'\n[[job.writes]]\n{toml(table)}", tmp_path)
 
 
-def test_a_window_of_its_own_interval_is_the_default_and_no_mistake() -> None:
-    assert window("d").how.mapping == "window"
+def test_a_window_without_numbers_is_a_mistake(tmp_path: Path) -> None:
+    theirs = in_code(lambda: window("d"), "input d")
+    table = {"dataset": "d", "mapping": "window"}
+    assert theirs == in_file(f"[[job]]\nname = 'j'\n[[job.reads]]\n{toml(table)}", tmp_path)

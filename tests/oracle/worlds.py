@@ -392,7 +392,7 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
         for one in dict.fromkeys(world.column_lineage)
     )
     # That a dataset is known which no job names is no fault of a plan.
-    known = [DatasetNode(ref=one.dataset) for one in request.changed]
+    known = [DatasetNode(ref=one.dataset, fields=COLUMNS) for one in request.changed]
     return request, LineageSnapshot.of(jobs, known, column_edges=columns), declarations
 
 

@@ -76,7 +76,12 @@ def test_without_a_near_miss_the_hint_says_where_to_look() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "hint"), [("W", "Known here: "), ("s3://bucke", "Did you mean s3://bucket?")]
+    ("namespace", "hint"),
+    [
+        ("W", "Did you mean w?"),
+        ("zzz", "Known here: "),
+        ("s3://bucke", "Did you mean s3://bucket?"),
+    ],
 )
 def test_a_namespace_without_any_is_refused_as_such(namespace: str, hint: str) -> None:
     with pytest.raises(UnknownNameError, match="no dataset is in the namespace") as caught:

@@ -193,6 +193,7 @@ def test_metrics_say_what_to_install(
     pages: FlaskClient, runs: list[PlannedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "lineage_backfill.web.metrics", raising=False)
+    monkeypatch.delattr(sys.modules["lineage_backfill.web"], "metrics", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     page = read(pages, "/metrics", 503)
     assert "pip install 'lineage-backfill[serve]'" in str(page)
