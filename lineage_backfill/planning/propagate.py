@@ -34,7 +34,6 @@ from lineage_backfill.project.resolve.resolver import (
     unknown_reads,
     unlisted_reads,
     writing_keys,
-    written_keys,
 )
 
 #: One key of one job.
@@ -426,14 +425,15 @@ class _Run:
 
     def _write_gone(self, facts: JobFacts, stale: PartitionSet) -> PartitionSet:
         """Return the stale keys that write only partitions past the retention of outputs."""
-        live = NOTHING
+        find, live, any_gone = self.constraints.expired, NOTHING, False
         for output in facts.outputs:
-            gone = self.constraints.expired(output.data) if self.constraints.expired else NOTHING
-            if not gone or output.mapping is None:
+            if find is None or output.mapping is None:
                 return NOTHING
-            kept = written_keys(output, stale) - gone
+            gone = find(output.data)
+            any_gone = any_gone or bool(gone)
+            kept = self.memo.required(output.mapping, stale) - gone
             live |= output.mapping.affected_unclipped(kept)
-        return stale - live if facts.outputs else NOTHING
+        return stale - live if any_gone else NOTHING
 
     def _left_with(
         self, left: PartitionSet, calendar: Calendar, result: JobResult, own: Sequence[OwnEdge]
