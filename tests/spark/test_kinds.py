@@ -131,15 +131,14 @@ def test_a_table_of_a_later_delta_is_refused_with_what_to_do(
         checksum.unlink()
     with Path(made.path, "_delta_log", f"{1:020}.json").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"protocol": {**versions, **features}}) + "\n")
+    refusal, hint = r"Delta refuses .*: ofALaterTime", "newer Delta"
+    if needed == "read":  # by the log alone, before Delta is asked
+        refusal, hint = "needs the table feature ofALaterTime", "Drop the feature"
     for mode in ("overwrite", "append", "merge"):
         options = WriteOptions(merge_on=("n",)) if mode == "merge" else None
-        with pytest.raises(TableError, match=r"Delta refuses .*: ofALaterTime") as raised:
+        with pytest.raises(TableError, match=refusal) as raised:
             made.write(rows, ["d1"], options, mode=mode, run_id=f"r-{mode}")
-        assert "newer Delta" in str(raised.value.hint)
-    if needed == "read":
-        storage = tables.storage(made.target)
-        with pytest.raises(TableError, match="Delta refuses"):
-            storage.held(1)
+        assert hint in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "merge"])
