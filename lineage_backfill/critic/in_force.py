@@ -156,16 +156,23 @@ def _calendar(
         kind_text = plain(kind)
         name, value = next(iter(kind_text.items()))
         yield Attribute(name=name, value=value, place=source)
-        for each in ("zone", "start", "end", "data_lag"):
-            value = getattr(whole, each)
-            parts = [(place, one.calendar) for place, one in layers if one.calendar is not None]
-            found = next((p for p, one in parts if getattr(one, each) == value), None)
-            if value is not None and found is not None:
-                yield Attribute(name=each, value=value, place=found)
-            elif each == "zone":
-                yield Attribute(name="zone", value=zone, place="[project] zone")
+        yield from _bounds(layers, whole, zone)
         return
     yield Attribute(name="calendar", value=calendar_in_words(whole, dimensions, zone), place=source)
+
+
+def _bounds(
+    layers: Sequence[Layer], whole: CalendarDeclaration | None, zone: str
+) -> Iterable[Attribute]:
+    """Yield zone, first and last key and lag of a calendar, each with its place."""
+    parts = [(place, one.calendar) for place, one in layers if one.calendar is not None]
+    for each in ("zone", "start", "end", "data_lag"):
+        value = getattr(whole, each)
+        found = next((p for p, one in parts if getattr(one, each) == value), None)
+        if value is not None and found is not None:
+            yield Attribute(name=each, value=value, place=found)
+        elif each == "zone":
+            yield Attribute(name="zone", value=zone, place="[project] zone")
 
 
 def _one(name: str, value: Any, layers: Sequence[Layer]) -> Iterable[Attribute]:

@@ -96,15 +96,22 @@ def joined(
                 hint="Rename one, or give it another name in a [[job]] with its entrypoint.",
             )
         jobs[key] = found
-    datasets = {(one.namespace or home, one.name): one for one in declarations.datasets}
-    for each in data:
+    datasets = _joined_datasets(declarations.datasets, data, home)
+    return replace(declarations, datasets=datasets, jobs=tuple(jobs.values()))
+
+
+def _joined_datasets(
+    filed: Iterable[DatasetDeclaration], coded: Iterable[DatasetDeclaration], home: str
+) -> tuple[DatasetDeclaration, ...]:
+    found = {(one.namespace or home, one.name): one for one in filed}
+    for each in coded:
         key = (each.namespace or home, each.name)
-        filed = datasets.get(key)
-        datasets[key] = replace(each, sources=((_PLACE, each),))
-        if filed is not None:
-            both = ((f'[[dataset]] "{filed.name}"', filed), (_PLACE, each))
-            datasets[key] = replace(merged((filed, each)), sources=both)
-    return replace(declarations, datasets=tuple(datasets.values()), jobs=tuple(jobs.values()))
+        table = found.get(key)
+        found[key] = replace(each, sources=((_PLACE, each),))
+        if table is not None:
+            both = ((f'[[dataset]] "{table.name}"', table), (_PLACE, each))
+            found[key] = replace(merged((table, each)), sources=both)
+    return tuple(found.values())
 
 
 def _named(edge: Edge, known: Declarations) -> Edge:

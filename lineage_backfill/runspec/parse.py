@@ -18,7 +18,7 @@ def parse_spec(document: object) -> RunSpec:
             f"run spec: schema_version is {version}, this runtime reads {SCHEMA_VERSION}",
             hint="Install the same release of lineage-backfill on both sides.",
         )
-    return read(RunSpec, document, "run spec", style=JSON, fault=SpecError)
+    return read(RunSpec, document, "run spec", style=JSON, fault=SpecError, strict_null=True)
 
 
 def check_result(document: object) -> Mapping[str, Any]:
@@ -26,5 +26,13 @@ def check_result(document: object) -> Mapping[str, Any]:
 
     Members that are not known here are allowed: other programs write result files, too.
     """
-    read(RunResult, document, "result file", style=JSON, fault=SpecError, unknown=[])
+    read(
+        RunResult,
+        document,
+        "result file",
+        style=JSON,
+        fault=SpecError,
+        unknown=[],
+        strict_null=True,
+    )
     return cast("Mapping[str, Any]", document)

@@ -159,12 +159,13 @@ JSON: Final = Style("an object", "objects", is_toml=False)
 class Rules:
     """How a document is read: errors are of the class `fault`.
 
-    Unknown members are refused, or noted in `unknown`.
+    Unknown members are refused, or noted in `unknown`. With `strict_null`, no list may be null.
     """
 
     style: Style = TOML
     fault: type[UsageError] = ConfigError
     unknown: list[str] | None = None
+    strict_null: bool = False
 
     def error(self, place: str, found: Fault) -> UsageError:
         """Return the error for a fault in the document at a place."""

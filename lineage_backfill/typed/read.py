@@ -50,9 +50,11 @@ def read(
     style: Style = TOML,
     fault: type[UsageError] = ConfigError,
     unknown: list[str] | None = None,
+    strict_null: bool = False,
 ) -> T:
-    """Return a document as its type, a dataclass; null is the same as an absent
-    member, except for a list.
+    """Return a document as its type, a dataclass; null is the same as an absent member.
+
+    With `strict_null`, a list or a table may not be null.
 
     Raises an error of the class `fault` that names the place and what would fit. Members that the
     type does not have are refused, or added to `unknown`.
@@ -62,7 +64,7 @@ def read(
     Traceback (most recent call last):
     lineage_backfill.errors.ConfigError: the file: unknown key `max_run`
     """
-    rules = Rules(style, fault, unknown)
+    rules = Rules(style, fault, unknown, strict_null)
     try:
         found: T = _whole(reader(kind), value, rules)
     except Fault as error:
@@ -415,7 +417,7 @@ class _Members:
         for member, read in self.plain:
             one = value.get(member.key)
             is_null_list = one is None and member.key in value and member.is_list
-            if one is not None or (is_null_list and not rules.style.is_toml):
+            if one is not None or (is_null_list and rules.strict_null):
                 try:
                     found[member.name] = read(one, rules)
                 except Misfit as error:

@@ -42,6 +42,7 @@ from lineage_backfill.project.declarations import (
     Declarations,
     JobDeclaration,
     ReadDeclaration,
+    WriteDeclaration,
 )
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import (
@@ -255,16 +256,9 @@ def declare(
     for table_edges in (own,) if own is not None else layers:
         for found, edges in ((inputs, table_edges.reads), (outputs, table_edges.writes)):
             if own is not None or not found:
-                side = tuple(found)
-                for edge in edges:
-                    data_ref = target(edge, home, known, side)
-                    if data_ref is not None:
-                        found.append(data_ref)
+                found.extend(_targets(edges, home, known, tuple(found)))
     if not outputs:
-        near = did_you_mean(ref.name, (one.name for one in declarations.jobs if one.writes))
-        raise DeclarationError(
-            f"job {ref} declares no output", hint=f"Declare it in [[job.writes]]. {near}".strip()
-        )
+        raise _without_output(ref, declarations)
     return DeclaredJob(
         ref=ref,
         entrypoint=(table and table.entrypoint) or entrypoint,
@@ -276,6 +270,24 @@ def declare(
             hint="Start from the project's folder, or install the module as a package.",
         ),
     )
+
+
+def _without_output(ref: JobRef, declarations: Declarations) -> DeclarationError:
+    near = did_you_mean(ref.name, (one.name for one in declarations.jobs if one.writes))
+    return DeclarationError(
+        f"job {ref} declares no output", hint=f"Declare it in [[job.writes]]. {near}".strip()
+    )
+
+
+def _targets(
+    edges: Iterable[ReadDeclaration | WriteDeclaration],
+    home: str | None,
+    known: Iterable[DatasetRef],
+    side: tuple[DatasetRef, ...],
+) -> list[DatasetRef]:
+    """Return the datasets that declared edges name beside those of the code."""
+    found = (target(edge, home, known, side) for edge in edges)
+    return [ref for ref in found if ref is not None]
 
 
 def _space(data: DatasetRef, home: str | None) -> str | None:

@@ -14,7 +14,7 @@ from lineage_backfill.runspec.values import InputSpec, Key, Partition, ProductKe
 from spark_runtime.errors import InputMissingError, RuntimeFailure
 from spark_runtime.tables.scope import Scope, patterns_of
 from spark_runtime.tables.state import TableLog, TableState
-from spark_runtime.tables.values import Pattern
+from spark_runtime.tables.values import Pattern, Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,33 +135,48 @@ def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     needed = spec.partitions if spec.partitions is not None else spec.required
     state = None if spec.version is None or log is None else log.state(spec.version)
     patterns = None if state is None or needed is None else _patterns(state, spec, needed)
-    if needed is None or (patterns is None and state is not None):
-        keys: tuple[Key, ...] = (EVERY,)
-    else:
-        keys = tuple(one.key for one in needed)
+    is_whole = needed is None or (patterns is None and state is not None)
+    keys: tuple[Key, ...] = (EVERY,) if is_whole else tuple(one.key for one in needed or ())
     everything = frozenset(range(len(keys)))
-    places = [range(first, last + 1) for first, last in spec.written or ()]
-    recorded = frozenset(chain.from_iterable(places))
+    recorded = _recorded(spec)
     if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything - recorded)
-    written = log.ever_written(state)
-    if patterns is None:
-        lacking = frozenset() if written else everything
-    else:
-        covered = Scope(state.columns, dict(zip(patterns, keys, strict=True))).fitted(written)
-        lacking = frozenset(n for n, pattern in enumerate(patterns) if pattern not in covered)
+    lacking = _lacking(state, patterns, keys, log.ever_written(state))
     lacking -= recorded
     if state.complete and state.first_read == 0:
         return Missing(spec=spec, needed=keys, never=lacking)
     since = log.known_since(state.version) if lacking else None
-    never = frozenset(
-        place
-        for place in lacking
-        if state.complete and since is not None and needed is not None and patterns is not None
-        for start in [needed[place].start]
-        if start is not None and start >= since
-    )
+    never = frozenset[int]()
+    if state.complete and since is not None and patterns is not None:
+        never = _begun_after(since, lacking, needed or ())
     return Missing(spec=spec, needed=keys, never=never, unknown=lacking - never, since=since)
+
+
+def _recorded(spec: InputSpec) -> frozenset[int]:
+    """Return the places of the keys that are recorded to have been written."""
+    places = (range(first, last + 1) for first, last in spec.written or ())
+    return frozenset(chain.from_iterable(places))
+
+
+def _lacking(
+    state: TableState,
+    patterns: Sequence[Pattern] | None,
+    keys: Sequence[Key],
+    written: Collection[Values],
+) -> frozenset[int]:
+    """Return the places of the keys for which nothing is known to have been written."""
+    if patterns is None:
+        return frozenset() if written else frozenset(range(len(keys)))
+    covered = Scope(state.columns, dict(zip(patterns, keys, strict=True))).fitted(written)
+    return frozenset(n for n, pattern in enumerate(patterns) if pattern not in covered)
+
+
+def _begun_after(
+    since: datetime, places: Iterable[int], needed: Sequence[Partition]
+) -> frozenset[int]:
+    """Return the places of the partitions whose period starts at or after an instant."""
+    starts = ((place, needed[place].start) for place in places)
+    return frozenset(place for place, start in starts if start is not None and start >= since)
 
 
 def _patterns(
