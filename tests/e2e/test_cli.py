@@ -191,7 +191,7 @@ def test_each_verb_of_a_fix_starts_from_cold(shop: Shop) -> None:
 def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
     done = shop("impact", *FIX)
     assert "feed: 3 partitions, 2024-01-02T00..T02" in done.stdout
-    assert "Not affected: 1 job (far)" in done.stdout
+    assert "far" not in done.stdout  # no data leads there
     assert done.stderr == ""
 
     plan = shop.document("impact", *FIX, schema="plan")
@@ -281,7 +281,6 @@ def test_a_saved_plan_is_shown_as_it_was(shop: Shop) -> None:
     # A plan holds neither other jobs, nor how many keys changed, nor how long it takes.
     own = " ".join(shown.split())
     for other in (
-        "Not affected: 1 job (far) ",
         "3 partitions, ",
         "; time not estimated (fewer than 3 past runs)",
     ):

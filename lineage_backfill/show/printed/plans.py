@@ -18,11 +18,20 @@ from lineage_backfill.show.printed.common import (
 JobStatus: TypeAlias = Literal["planned", "blocked", "left_stale", "skipped"]
 
 
+class LogPart(TypedDict):
+    """The versions of a table, in (after, until], that name the changed keys."""
+
+    after: Count
+    until: Count
+    ignored: NotRequired[Annotated[list[str], "Changed partitions that are no existing keys."]]
+
+
 class ChangedPart(TypedDict):
     """A dataset that changed; without `partitions`, all of it."""
 
     dataset: Name
     partitions: NotRequired[Keys | None]
+    log: NotRequired[LogPart]
 
 
 class AskedJob(TypedDict):
