@@ -23,7 +23,7 @@ class LogPart(TypedDict):
 
     after: Count
     until: Count
-    ignored: NotRequired[Annotated[list[str], "Changed partitions that are no existing keys."]]
+    ignored: NotRequired[Annotated[list[str], "Changed partitions that do not exist as keys."]]
 
 
 class ChangedPart(TypedDict):
