@@ -27,7 +27,7 @@ from lineage_backfill.project.run_rules import RunRules
 
 Declared = TypeVar("Declared", DatasetDeclaration, JobDeclaration)
 Edge = TypeVar("Edge", ReadDeclaration, WriteDeclaration)
-#: Attributes of which the first place that states one states all.
+#: Groups of attributes: the first place that states one of a group states all of it.
 MAPPING: Final = ("mapping", "before", "after", "by", "map", "function", "dimensions")
 _GROUPS: Final = {
     ReadDeclaration: (MAPPING,),

@@ -61,7 +61,7 @@ class Cutoff:
         self._planned: dict[JobRef, PartitionSet] = defaultdict(_nothing)
         self._asked: dict[JobRef, PartitionSet] = {}
         self._pruned: dict[JobRef, frozenset[DatasetRef]] = {}
-        #: By the plan: what it rewrites, and what it is told to have changed.
+        #: From the plan: what it rewrites, and what its request names as changed.
         self._stale: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
         self._changed: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
         #: By any run of the plan.

@@ -171,7 +171,7 @@ class Contents:
     def _by_last_run(
         self, facts: JobFacts, keys: PartitionSet
     ) -> tuple[list[tuple[Run, PartitionSet]], PartitionSet]:
-        """Return the keys by their last run, and those of which it does not prove anything."""
+        """Return the keys by their last run, and those whose last run proves nothing."""
         last = self._last_runs(facts)
         groups: dict[Run, list[Point]] = {}
         unknown: list[Point] = []
@@ -197,7 +197,7 @@ class Contents:
         return self._codec.is_comparable(facts, run.document, self._parameters)
 
     def _outside(self, facts: JobFacts) -> Iterable[Run]:
-        """Return the runs of a job of which only times are known: for the same keys, the last."""
+        """Return the runs of a job that only have times: the last one for each set of keys."""
         found = self._others.get(facts.ref)
         if found is None:
             found = self._others[facts.ref] = {}
