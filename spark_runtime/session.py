@@ -87,8 +87,6 @@ DRIVER_CONF: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": "131072",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # Data files without a checksum file beside each; Delta's log keeps its own.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A file's permissions are set by a forked `chmod`, and VFORK is the cheapest way to fork;
     # queries over small tables are over before the second compiler has paid for itself.
     "spark.driver.extraJavaOptions": (
@@ -102,6 +100,8 @@ DRIVER_CONF: Mapping[str, str] = {
 LOCAL_CONF: Mapping[str, str] = {
     **DRIVER_CONF,
     "spark.master": "local[*]",
+    # Data files without a checksum file beside each; Delta's log keeps its own.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # No executor can be lost here; if a shuffle file is lost, the job fails rather than recompute
     # it.
     _STAGE_ATTEMPTS: "1",

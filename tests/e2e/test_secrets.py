@@ -119,7 +119,7 @@ def test_no_verb_shows_a_secret_and_the_job_gets_them_all(shop: Shop) -> None:
     for verb in ("status", "report", "history", "config show", "doctor", "stale"):
         for more in ((), ("--json",), ("-v",)):
             call(shop, *verb.split(), *more, code=None)
-    for form in ("markdown", "tree", "dot", "mermaid"):
+    for form in ("markdown", "tree", "mermaid"):
         call(shop, "impact", *FIX, "--format", form)
     for verb in (
         "lineage show",

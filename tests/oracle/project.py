@@ -8,7 +8,7 @@ from typing import Any
 
 from lineage_backfill.plans.request import request_to_dict
 from tests.oracle.definition import Cal, Job, World
-from tests.oracle.worlds import EVERY, planner_input, time_fields
+from tests.oracle.worlds import COLUMNS, EVERY, planner_input, time_fields
 
 PROJECT = """
 [project]
@@ -16,6 +16,9 @@ namespace = "w"
 [lineage]
 events = ["events.ndjson"]
 """
+
+
+SCHEMA = {"fields": [{"name": name} for name in COLUMNS]}
 
 
 def write_project(world: World, folder: Path) -> list[str]:
@@ -98,9 +101,16 @@ def _event(number: int, job: Job, world: World) -> dict[str, Any]:
         "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
         "run": {"runId": f"00000000-0000-4000-8000-{number:012}"},
         "job": {"namespace": "w", "name": job.name},
-        "inputs": [{"namespace": "w", "name": read.dataset} for read in job.reads],
+        "inputs": [
+            {"namespace": "w", "name": read.dataset, "facets": {"schema": SCHEMA}}
+            for read in job.reads
+        ],
         "outputs": [
-            {"namespace": "w", "name": name, "facets": _column_lineage(world, job.name, name)}
+            {
+                "namespace": "w",
+                "name": name,
+                "facets": {"schema": SCHEMA, **_column_lineage(world, job.name, name)},
+            }
             for name in job.writes
         ],
     }

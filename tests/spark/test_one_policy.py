@@ -33,7 +33,7 @@ NOW = datetime(2024, 2, 1, tzinfo=UTC)
 SHAPES: dict[str, tuple[str, str, list[str | None]]] = {
     "overwrite": ("day", "day", ["2024-01-01"]),
     "merge": ("hour", "day", ["2024-01-01T03", "2024-01-01T04"]),
-    "append": ("hour", "day", ["2024-01-01T03", "2024-01-01T04"]),
+    "append": ("day", "day", ["2024-01-01"]),
     "full": ("none", "none", [None]),
 }
 PROJECT = """

@@ -336,7 +336,7 @@ def test_a_worker_collects_the_garbage_of_many_runs(
     file.write_text(json.dumps(spec(hours, pipeline)))
     one, before = worker.Worker(spark), full_collections()
     for number in range(100):
-        request = {"op": "run", "id": str(number), "spec": str(file)}
+        request = {"op": "run", "spec": str(file)}
         assert one.answer(json.dumps(request))["state"] == "succeeded"
     assert full_collections() - before >= 2
 
@@ -350,17 +350,17 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
         file = tmp_path / f"{number}.json"
         named = {"token": f"t-{number}", "run_id": f"r-{number}"}
         file.write_text(json.dumps(spec(hours, pipeline, **named, **changes)))
-        return {"op": "run", "id": str(number), "spec": str(file)}
+        return {"op": "run", "spec": str(file)}
 
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]
     command += ["--project", str(tmp_path), "--conf", "spark.master=local[1]"]
     command += [part for setting in heard.conf for part in ("--conf", setting)]
-    call = {"op": "call", "id": "4", "entrypoint": f"{pipeline}:versions"}
+    call = {"op": "call", "entrypoint": f"{pipeline}:versions"}
     requests = [
         request(1, parameters={"fail": 1}),
         request(2),
-        {"op": "run", "id": "3", "spec": str(tmp_path / "none.json")},
+        {"op": "run", "spec": str(tmp_path / "none.json")},
         call | {"arguments": {"path": hours.path}},
         request(5, parameters={"hang": 1}),
     ]
@@ -389,12 +389,13 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
         assert stream.readline() == ""
     process.stdin.close()
     assert process.wait(60) == 128 + signal.SIGTERM, printed.read_text()
-    assert ready == {"op": "ready"}
+    assert ready["op"] == "ready"
+    assert ready["application"].startswith("local-")
     result_path = spec(hours, pipeline)["result_path"]
-    assert first == {"id": "1", "op": "finished", "state": "failed", "result_path": result_path}
-    assert second == {"id": "2", "op": "finished", "state": "succeeded", "result_path": result_path}
+    assert first == {"op": "finished", "state": "failed", "result_path": result_path}
+    assert second == {"op": "finished", "state": "succeeded", "result_path": result_path}
     assert (third["op"], third["error"]["class"]) == ("raised", "SpecError")
-    assert fourth == {"id": "4", "op": "returned", "value": 6}
+    assert fourth == {"op": "returned", "value": 6}
     assert "a job may print ['2024-01-01'] None" in printed.read_text()
     kinds = [event["eventType"] for event in events(hours)]
     assert kinds == ["START", "FAIL", "START", "COMPLETE", "START", "ABORT"]

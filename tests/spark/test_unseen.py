@@ -47,7 +47,7 @@ def test_the_scope_is_replaced_and_nothing_else(
     def never(*_: Any) -> None:
         raise AssertionError("no rows are looked at beforehand")
 
-    monkeypatch.setattr("spark_runtime.tables.delta.format.DeltaStorage.staged", never)
+    monkeypatch.setattr("spark_runtime.write.writer.computed_once", never)
     result = filled.write(days(spark, ("d1", 7), ("d1", 8)), DAYS[:2])
     assert set(filled.rows()) == {("d1", 7), ("d1", 8), (DAYS[2], 2)}
     found = [(p.rows_before, p.rows, p.fingerprint, p.emptied) for p in result.partitions]

@@ -142,7 +142,7 @@ def test_a_folder_put_back_from_a_copy_is_a_conflict(log: Log, write: Any) -> No
     log.version -= 1
     log.commit(add("y", "d1"), named("second"))
     for _ in range(2):  # at that version, and above it
-        with pytest.raises(WriteConflictError, match="was put back from a copy"):
+        with pytest.raises(WriteConflictError, match="was restored from a copy"):
             write._refuse_foreign_changes(DeltaLog(str(log.root)).state())
         log.commit(add("z", "d3"), named("third"))
 
