@@ -26,7 +26,7 @@ from lineage_backfill.model import DatasetRef, JobRef, did_you_mean
 from lineage_backfill.partitions.calendar import Calendar as RunCalendar
 from lineage_backfill.partitions.grid import cron_grid
 from lineage_backfill.partitions.keys import PartitionSet
-from lineage_backfill.partitions.schedule import RunStart, previous_firings, run_keys
+from lineage_backfill.partitions.schedule import RunStart, run_keys
 from lineage_backfill.partitions.text import (
     KeySet,
     expand,
@@ -87,8 +87,8 @@ class StartRequest:
     `keys` are its keys; a text may hold several, separated by commas. `interval` is a data interval
     such as Airflow's: the keys that became complete in (start, end], or the newest key if both are
     equal. It ends at most a day from now. `schedule` is the cron expression that starts the run, in
-    `schedule_zone`: the keys that became complete since its previous firing; by default that of the
-    project file, if the job collects such gaps. `exact` leaves out the keys that a lookback or a
+    `schedule_zone`: the run adds the keys since its previous firing; by default that of the project
+    file, if the job collects such gaps. `exact` leaves out the keys that a lookback or a
     schedule adds. The data for the job in `dag_run` takes precedence over all these.
     """
 
@@ -460,8 +460,6 @@ def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     if expression is None:
         return RunStart(now=instant, exact=request.exact)
     schedule = cron_grid(expression, zone or _calendar(job, resolver).zone)
-    if request.schedule is not None and not request.exact:
-        return RunStart(now=instant, interval=previous_firings(schedule, instant))
     return RunStart(now=instant, schedule=schedule, exact=request.exact)
 
 

@@ -260,12 +260,12 @@ def test_a_schedule_means_the_keys_since_its_firing_before(
     assert labels(Calendar(grain="day"), StartRequest(schedule=schedule), at(now)) == keys
 
 
-def test_a_schedule_has_its_own_zone_and_may_find_nothing() -> None:
+def test_a_schedule_has_its_own_zone_and_finds_at_least_the_newest_key() -> None:
     daily, monday = Calendar(grain="day"), at("2024-06-17T04:30")
     weekdays = StartRequest(schedule="0 6 * * 1-5", schedule_zone="Europe/Berlin")
     assert labels(daily, weekdays, monday) == ["2024-06-14", "2024-06-15", "2024-06-16"]
-    with pytest.raises(NothingToRunError):
-        labels(daily, StartRequest(schedule="0 */6 * * *"), at("2024-06-18T06:10"))
+    every_six_hours = StartRequest(schedule="0 */6 * * *")
+    assert labels(daily, every_six_hours, at("2024-06-18T06:10")) == ["2024-06-17"]
 
 
 #: One delivery file a calendar day, picked up at six from Monday to Friday; it corrects three days.
@@ -371,6 +371,22 @@ def test_a_schedule_of_the_project_file_fills_the_gaps_of_runs_without_keys(
     spec = run_spec(declare(project, "load"), project, asked, at(now))
     assert spec.partitions == (wanted,)
     assert [part.key for part in spec.outputs[0].scope] == [key.key for key in spec.keys]
+
+
+def test_a_schedule_means_the_same_keys_on_the_run_and_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text(DELIVERIES, encoding="utf-8")
+    in_file = load_project(tmp_path)
+    bare = DELIVERIES.replace("collect_schedule_gaps = true", "")
+    (tmp_path / "lineage-backfill.toml").write_text(bare, encoding="utf-8")
+    on_run = load_project(tmp_path)
+    asked = StartRequest(schedule="0 0 6 ? * 2-6", schedule_zone="Europe/Berlin")
+    for day in (MON, "2024-06-19"):
+        specs = [
+            run_spec(declare(project, "load"), project, request, at(f"{day}T04:00"))
+            for project, request in ((in_file, StartRequest()), (on_run, asked))
+        ]
+        assert specs[0].partitions == specs[1].partitions
+        assert len(specs[0].outputs[0].scope) == 4
 
 
 def test_a_schedule_that_collects_no_gaps_leaves_the_newest_key(tmp_path: Path) -> None:
