@@ -335,7 +335,7 @@ def test_a_worker_collects_the_garbage_of_many_runs(
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec(hours, pipeline)))
     one, before = worker.Worker(spark), full_collections()
-    for number in range(100):
+    for _number in range(100):
         request = {"op": "run", "spec": str(file)}
         assert one.answer(json.dumps(request))["state"] == "succeeded"
     assert full_collections() - before >= 2
