@@ -18,7 +18,7 @@ def load_project(start: Path, file: Path | None = None) -> Project:
     """
     return read_project(
         start.absolute(),
-        _read,
+        read_file,
         environ=os.environ,
         user_file=user_folder("config") / "config.toml",
         file=file and file.absolute(),
@@ -47,7 +47,8 @@ def user_folder(kind: str) -> Path:
     return Path(given or Path.home() / f".{kind}") / _NAME
 
 
-def _read(path: Path) -> bytes | None:
+def read_file(path: Path) -> bytes | None:
+    """Return the content of a file, None if it does not exist; raises ConfigError."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

@@ -102,7 +102,7 @@ def _outside(calendar: Calendar, keys: PartitionSet) -> str:
     shown = render(calendar, keys)[0]
     if time.first is not None and keys.ordinals.hi < time.first:
         return f"its run keys that read it, as {shown}, are before its first one"
-    if time.begun == time.complete and keys.ordinals.lo > time.complete:
+    if time.has_ended and keys.ordinals.lo > time.complete:
         return f"its run keys that read it, as {shown}, are after its last one"
     return f"its run keys that read it, as {shown}, are not complete yet"
 

@@ -25,7 +25,7 @@ class TimeAxis:
 
     `first` None means unbounded below; none exist where `last` lies before `first`. `complete` is
     the newest key whose interval has ended, `begun` the newest whose interval has begun, both
-    no later than the declared end.
+    no later than the declared end, and `has_ended` tells whether that has passed.
     """
 
     name: str
@@ -34,6 +34,7 @@ class TimeAxis:
     last: int
     complete: int
     begun: int
+    has_ended: bool = False
 
     @property
     def floor(self) -> int:

@@ -1,4 +1,4 @@
-"""Grids: tilings of the timeline into numbered, half-open intervals with labels.
+"""Grids: numbered, half-open intervals with labels, which tile the timeline or are listed.
 
 Instants are whole seconds since 1970-01-01T00:00Z. Ordinals number the intervals of one grid; they
 are an inside view that never leaves the process.
@@ -9,18 +9,29 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
+from hashlib import sha256
 from typing import Final
 
-from lineage_backfill.errors import AmbiguousKeyError, KeyFormatError, MissingKeyError, UsageError
+from lineage_backfill.errors import (
+    AmbiguousKeyError,
+    DeclarationError,
+    KeyFormatError,
+    MissingKeyError,
+    UsageError,
+)
+from lineage_backfill.model import did_you_mean, listed
 from lineage_backfill.partitions import cron as cron_expressions
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.zones import FIRST_YEAR, LAST_YEAR, Zone, beyond_years, zone
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2}T\d{2}(?::\d{2}(?::\d{2})?)?)([+-]\d{4}|Z)?", re.ASCII
 )
 _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
+_LISTED: Final = "A row holds key, start and end, such as 2024-P01, 2024-01-29, 2024-02-26."
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EVERY: Final = re.compile(r"(\d{1,9})\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -35,7 +46,7 @@ _PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 
 
 class Grid(ABC):
-    """A tiling of the timeline; interval n is [start(n), start(n + 1)).
+    """Numbered intervals, [start(n), end(n)); all but those of a list tile the timeline.
 
     `family` is equal for grids whose labels mean the same periods, whatever the zone.
     """
@@ -45,6 +56,8 @@ class Grid(ABC):
     example: str
     #: The year of its first keys; the last ones lie in the year before `LAST_YEAR`.
     first_year = FIRST_YEAR
+    #: The number of keys of a list, counted from 0; None where they have no end.
+    size: int | None = None
 
     @abstractmethod
     def start(self, ordinal: int) -> int:
@@ -52,7 +65,36 @@ class Grid(ABC):
 
     @abstractmethod
     def at(self, instant: int) -> int:
-        """Return the ordinal of the interval that holds the instant."""
+        """Return the ordinal of the last interval that begins at the instant or before."""
+
+    def end(self, ordinal: int) -> int:
+        """Return the instant at which the interval ends."""
+        return self.start(ordinal + 1)
+
+    def ended(self, instant: int) -> int:
+        """Return the ordinal of the last interval that ends at the instant or before."""
+        return self.at(instant) - 1
+
+    def touching(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first and the last interval that intersect [start, end), which is not empty.
+
+        In a gap, the first is the one after it and the last the one before it.
+        """
+        return self.at(start), self.at(end - 1)
+
+    def within(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first and the last interval that lie within [start, end)."""
+        first = self.at(start)
+        return first + (self.start(first) < start), self.ended(end)
+
+    def listed(self, ordinals: OrdinalSet) -> OrdinalSet:
+        """Return those of the ordinals that a list has; all where there is none."""
+        return ordinals if self.size is None else ordinals.clip(0, self.size - 1)
+
+    def spans(self, ordinals: OrdinalSet) -> Iterator[tuple[int, int]]:
+        """Yield the maximal stretches of time without a gap that the intervals cover."""
+        for first, last in ordinals.runs():
+            yield self.start(first), self.end(last)
 
     @abstractmethod
     def label(self, ordinal: int) -> str:
@@ -431,6 +473,106 @@ class _CronGrid(_ClockGrid):
         return self._schedule.last_before(instant)
 
 
+class _ListGrid(Grid):
+    """Intervals of a list, in order and maybe with gaps; others, outside the list, are empty."""
+
+    def __init__(
+        self, rows: Sequence[Sequence[str]], here: Zone, places: Sequence[str] = ()
+    ) -> None:
+        self._places = places or [f"row {n} of `boundaries`" for n in range(1, len(rows) + 1)]
+        if not rows:
+            raise DeclarationError("`boundaries` has no rows", hint=_LISTED)
+        self.zone = here
+        self.size = len(rows)
+        self._labels = [row[0] for row in rows]
+        self._index = {row[0]: n for n, row in reversed([*enumerate(rows)])}
+        self._starts = [self._instant(n, row[1]) for n, row in enumerate(rows)]
+        self._ends = [self._instant(n, row[2]) for n, row in enumerate(rows)]
+        self._check()
+        self.example = self._labels[-1]
+        text = repr((rows, here.name)).encode("utf-8", "surrogatepass")
+        self.family = ("boundaries", sha256(text).hexdigest()[:8])
+
+    def _instant(self, row: int, text: str) -> int:
+        try:
+            local = datetime.fromisoformat(text)
+        except ValueError:
+            raise self._fault(row, f"cannot read {text!r} as a local time", _LISTED) from None
+        if local.tzinfo is not None:
+            return int(local.timestamp())
+        local = local.replace(microsecond=0)
+        if len(text) > len("2024-01-29") and len(self.zone.readings(local)) > 1:
+            what = f"{text} happens 2 times in {self.zone.name}"
+            raise self._fault(row, what, "Give it with its offset, such as 2024-11-03T01:30-0400.")
+        return self.zone.reached(local)
+
+    def _check(self) -> None:
+        starts, ends = self._starts, self._ends
+        for n, label in enumerate(self._labels):
+            if ".." in label or label == "*" or label != label.strip():
+                raise self._fault(n, f"{label!r} cannot be a key", "A key holds no `..`.")
+            if starts[n] >= ends[n]:
+                raise self._fault(n, f"{label} ends before it begins", "Its end is not in it.")
+            if self._index[label] != n:
+                raise self._fault(n, f"the key {label!r} stands twice", "Rename one of them.")
+            if n and starts[n] < ends[n - 1]:
+                what = f"{label} begins before {self._labels[n - 1]} ends"
+                raise self._fault(n, what, "Order the rows by time, without an overlap.")
+
+    def _fault(self, row: int, what: str, hint: str) -> DeclarationError:
+        return DeclarationError(f"{self._places[row]}: {what}", hint=hint)
+
+    def start(self, ordinal: int) -> int:
+        return self._ends[-1] if ordinal >= len(self._ends) else self._starts[max(ordinal, 0)]
+
+    def end(self, ordinal: int) -> int:
+        return self._starts[0] if ordinal < 0 else self._ends[min(ordinal, len(self._ends) - 1)]
+
+    def at(self, instant: int) -> int:
+        return bisect_right(self._starts, instant) - 1
+
+    def ended(self, instant: int) -> int:
+        return bisect_right(self._ends, instant) - 1
+
+    def touching(self, start: int, end: int) -> tuple[int, int]:
+        return bisect_right(self._ends, start), bisect_left(self._starts, end) - 1
+
+    def within(self, start: int, end: int) -> tuple[int, int]:
+        return bisect_left(self._starts, start), self.ended(end)
+
+    def spans(self, ordinals: OrdinalSet) -> Iterator[tuple[int, int]]:
+        begin = None
+        for one in self.listed(ordinals):
+            begin = self._starts[one] if begin is None else begin
+            if one + 1 not in ordinals or self._ends[one] < self.start(one + 1):
+                yield begin, self._ends[one]
+                begin = None
+
+    def label(self, ordinal: int) -> str:
+        return self._labels[min(max(ordinal, 0), len(self._labels) - 1)]
+
+    def find(self, label: str) -> int:
+        found = self._index.get(label)
+        if found is None:
+            raise KeyFormatError(
+                f"{label!r} is not a key of this calendar (boundaries, {self.zone.name})",
+                hint=did_you_mean(label, self._labels)
+                or f"Its keys are {listed(self._labels, 4)}.",
+            )
+        return found
+
+
+@cache
+def list_grid(rows: tuple[tuple[str, str, str], ...], zone_name: str) -> Grid:
+    """Return the grid of listed intervals; raises DeclarationError that names the row."""
+    return _ListGrid(rows, zone(zone_name))
+
+
+def check_rows(rows: Sequence[Sequence[str]], places: Sequence[str]) -> None:
+    """Raise DeclarationError for rows of a list that do not fit, with the place of the row."""
+    _ListGrid(rows, zone("UTC"), places)
+
+
 @cache
 def grain_grid(grain: str, zone_name: str) -> Grid:
     """Return the grid of hour, day, week, month, quarter or year in a zone."""
@@ -507,5 +649,9 @@ def refines(fine: Grid, coarse: Grid, around: int) -> bool:
     year = 366 * 86_400
     first = max(coarse.at(around - 2 * year), coarse.at(around) - 1_000)
     last = min(coarse.at(around + 2 * year), coarse.at(around) + 1_000)
-    borders = (coarse.start(ordinal) for ordinal in range(first, last + 1))
-    return all(fine.start(fine.at(border)) == border for border in borders)
+    for ordinal in range(first, last + 1):
+        start, end = coarse.start(ordinal), coarse.end(ordinal)
+        low, high = fine.touching(start, end) if start < end else (0, -1)
+        if low <= high and not (start <= fine.start(low) and fine.end(high) <= end):
+            return False
+    return True

@@ -68,6 +68,7 @@ class EdgeMapping(ABC):
         self.unbounded: Calendar | None = None
         #: Whether labels may be looked for that one side lacks.
         self.may_lack = False
+        self.has_gaps = False
         #: How many run keys after its own a run key reads the intervals of; None if not by those.
         self.ahead: int | None = None
 
@@ -81,7 +82,7 @@ class EdgeMapping(ABC):
         if time is None:
             return found, EMPTY
         newest = reached.ordinals.hi
-        if time.begun == time.complete:  # a calendar that has ended gets no key that has not begun
+        if time.has_ended:  # no key comes after the last one
             newest = min(newest, time.begun)
         return found, reached.ordinals.clip(time.last + 1, newest) if newest > time.last else EMPTY
 
@@ -155,13 +156,23 @@ class _Overlap(_Time):
         self.upstream, self.run = upstream, run
         self.before, self.after = before, after
         self.name = _window_name(upstream, run, before, after)
+        #: A window is one stretch of time, with the gaps between its keys.
+        self.spans_gaps = run.size is not None and run is not upstream and before != -after
 
     def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
         # j overlaps a changed partition: the keys that read j's interval are j-after .. j+before.
-        return overlap(self.upstream, self.run, ordinals).dilate(self.after, self.before)
+        if not self.spans_gaps:
+            found = overlap(self.upstream, self.run, ordinals).dilate(self.after, self.before)
+        else:
+            found = _touched(self.run, self.upstream.spans(ordinals), self.after, self.before)
+        return self.run.listed(found)
 
     def required(self, ordinals: OrdinalSet) -> OrdinalSet:
-        return overlap(self.run, self.upstream, ordinals.dilate(self.before, self.after))
+        run, before, after = self.run, self.before, self.after
+        if not self.spans_gaps:
+            return overlap(run, self.upstream, run.listed(ordinals.dilate(before, after)))
+        spans = ((run.start(a - before), run.end(b + after)) for a, b in ordinals.runs())
+        return _touched(self.upstream, spans)
 
 
 class _SameLabel(_Time):
@@ -204,6 +215,8 @@ def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
     """Return the ordinals of `target` whose intervals intersect those of `source`."""
     if source is target or not ordinals:
         return ordinals
+    if source.size is not None or target.size is not None:
+        return _touched(target, source.spans(ordinals))
     start, at = source.start, target.at
     if ordinals.is_range:
         return OrdinalSet.range(at(start(ordinals.lo)), at(start(ordinals.hi + 1) - 1))
@@ -217,6 +230,25 @@ def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
         runs.append((at(start(first)), to))
         covered = target.start(to + 1)
     return OrdinalSet.of_runs(runs)
+
+
+def _touched(
+    target: Grid, spans: Iterable[tuple[int, int]], back: int = 0, ahead: int = 0
+) -> OrdinalSet:
+    """Return the ordinals whose intervals intersect spans of time, with so many around each.
+
+    Where a span lies in a gap, those around it count from both of its sides.
+    """
+    size = target.size
+    low, high = (None, None) if size is None else (target.start(0), target.end(size - 1))
+    runs = []
+    for begin, until in spans:
+        start = begin if low is None else max(begin, low)
+        end = until if high is None else min(until, high)
+        if start < end:
+            first, last = target.touching(start, end)
+            runs.append((first - back, last + ahead))
+    return OrdinalSet.of_runs((first, last) for first, last in runs if first <= last)
 
 
 def _lacking(lost: Mapping[str, Iterable[str]]) -> list[str]:
@@ -363,6 +395,8 @@ class _Boxes(EdgeMapping):
         super().__init__(upstream, run, name)
         self._time, self._statics = time, statics
         self.may_lack = isinstance(time, _SameLabel) or bool(statics.missing())
+        #: Whether a run key may lie where the input has no keys at all.
+        self.has_gaps = upstream.time is not None and upstream.time.grid.size is not None
         if isinstance(time, _Overlap):
             self.ahead = time.after
         if time.is_all:

@@ -318,7 +318,7 @@ def _key(calendar: Calendar, ordinal: int, statics: Mapping[str, str]) -> Key:
         label=label,
         time_label=time_label,
         start=datetime.fromtimestamp(grid.start(ordinal), UTC),
-        end=datetime.fromtimestamp(grid.start(ordinal + 1), UTC),
+        end=datetime.fromtimestamp(grid.end(ordinal), UTC),
         local=grid.local_start(ordinal),
         statics=statics,
     )

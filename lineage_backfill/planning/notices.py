@@ -222,11 +222,10 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     if run is not None and ahead is not None:
         if run is time and hi + facts.lookback + ahead <= time.last:
             return ""
-        end = run.grid.start(hi + facts.lookback + ahead + 1)
+        end = run.grid.end(hi + facts.lookback + ahead)
         if end <= time.grid.start(time.last + 1):
             return ""
         newest = time.grid.at(end - 1)
-    ends = time.begun == time.complete  # no key will come after the declared end
     after = time.last + 1 if time.first is None else max(time.first, time.last + 1)
     required = type(edge.mapping).required_unclipped
     mask = facts.calendar.full_mask
@@ -245,7 +244,7 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     early = planned.clip(needing.ordinals.lo - (0 if edge.own else facts.lookback), hi)
     needed = needed_by(early) if early else EMPTY
     due = needed.clip(time.first, time.last)
-    late = needed.clip(after, time.begun if ends else needed.hi)
+    late = needed.clip(after, time.begun if time.has_ended else needed.hi)
     if not late:
         return ""
     verb = "reads" if len(early) == 1 else "read"

@@ -32,6 +32,4 @@ def spans(calendar: Calendar | None, keys: KeySet) -> tuple[Span, ...]:
     """Return the intervals of keys; none for keys without time."""
     if calendar is None or calendar.time is None or not keys:
         return ()
-    grid = calendar.time.grid
-    runs = parse(calendar, keys).ordinals.runs()
-    return tuple((grid.start(first), grid.start(last + 1)) for first, last in runs)
+    return tuple(calendar.time.grid.spans(parse(calendar, keys).ordinals))

@@ -47,16 +47,18 @@ UNANSWERED: Final = "?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarDeclaration:
-    """One dimension's calendar as stated: at most one of grain, cron, every and keys.
+    """One dimension's calendar as stated: at most one of grain, cron, every, boundaries and keys.
 
     `start` and `end` are key labels (both included), `data_lag` counts keys (-1: the running
-    period exists too), `keys` are static labels or the word "runtime". Without a zone it is the
+    period exists too), `keys` are static labels or the word "runtime". `boundaries` lists keys
+    with the local start and end of each, or names a CSV file of them. Without a zone it is the
     project's. Only keys with a time have these four. Raises CronError and DeclarationError.
     """
 
     grain: Annotated[Grain | None, Star(UNANSWERED)] = None
     cron: Text | None = None
     every: Text | None = None
+    boundaries: str | tuple[tuple[StaticKey, Label, Label], ...] | None = None
     keys: Literal["runtime"] | tuple[StaticKey, ...] | None = None
     zone: Zone | None = None
     start: Label | None = None
@@ -89,7 +91,7 @@ class CalendarDeclaration:
 
 
 #: The settings that state which keys a calendar has: one of them.
-CALENDAR_KINDS: Final = ("grain", "cron", "every", "keys")
+CALENDAR_KINDS: Final = ("grain", "cron", "every", "boundaries", "keys")
 #: The settings of a calendar that only keys with a time have.
 DATED: Final = ("zone", "start", "end", "data_lag")
 
@@ -117,7 +119,8 @@ class DimensionDeclaration:
     def __post_init__(self) -> None:
         if not self.calendar.has_kind or self.calendar.grain == "none":
             raise DeclarationError(
-                "a dimension has one calendar", hint="Add a `grain`, `cron`, `every` or `keys`."
+                "a dimension has one calendar",
+                hint="Add a `grain`, `cron`, `every`, `boundaries` or `keys`.",
             )
 
 
@@ -604,9 +607,11 @@ def calendar_in_words(
         return "keys " + (
             "known at run time" if calendar.keys == "runtime" else ", ".join(calendar.keys)
         )
-    kind = calendar.grain or (
-        f"cron {calendar.cron}" if calendar.cron else f"every {calendar.every}"
-    )
+    if calendar.boundaries is not None:
+        kind = f"{len(calendar.boundaries)} keys by list"
+    else:
+        cron = f"cron {calendar.cron}" if calendar.cron else f"every {calendar.every}"
+        kind = calendar.grain or cron
     span = "".join(
         f" {word} {key}"
         for word, key in (("from", calendar.start), ("to", calendar.end))

@@ -64,7 +64,7 @@ def _name(pattern: NamePattern, name: str | None) -> str:
 
 
 def _has_kind(calendar: CalendarDeclaration) -> bool:
-    return any((calendar.grain, calendar.cron, calendar.every, calendar.keys))
+    return calendar.has_kind
 
 
 def _told(placeholder: str, told: str | None, rest: CalendarDeclaration) -> CalendarDeclaration:

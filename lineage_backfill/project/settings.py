@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlsplit
 
 from lineage_backfill.errors import ConfigError, UsageError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project import targets
+from lineage_backfill.project.boundaries import with_lists
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
@@ -481,11 +482,16 @@ def _open(file: Path, data: bytes | None) -> _Document:
     return _Document(_document(file, data) or {}, str(file))
 
 
+#: The tables of a project file that may have calendars.
+_WITH_LISTS: Final = ("dataset", "job", "target")
+
+
 def _own(file: Path | None, read: ReadFile, target: str) -> tuple[_Document, list[_Document]]:
     """Return the project file as it holds for a target, and for each other one."""
     document, place = _Document({}, "no project file")
     if file is not None:
         document, place = _open(file, read(file))
+        with_lists({name: document.get(name) for name in _WITH_LISTS}, file.parent, read)
     found = _Document(targets.chosen(document, target, place), place)
     others = [
         _Document(targets.chosen(document, name, place), f"{place} [target.{name}]")

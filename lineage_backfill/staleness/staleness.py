@@ -91,7 +91,7 @@ class Staleness:
             time = self.calendar.time
             if time is None:
                 return None
-            last = time.grid.at(until) - 1
+            last = time.grid.ended(until)
             keys = keys.map_time(lambda held: held.clip(None, last))
             if not keys:
                 return None
@@ -101,7 +101,7 @@ class Staleness:
     def span(self) -> tuple[int, int] | None:
         """The time span of the keys that can run now, in seconds; None for keys without time."""
         keys, time = self.runnable.ordinals, self.calendar and self.calendar.time
-        return (time.grid.start(keys.lo), time.grid.start(keys.hi + 1)) if time and keys else None
+        return (time.grid.start(keys.lo), time.grid.end(keys.hi)) if time and keys else None
 
 
 def oldest(

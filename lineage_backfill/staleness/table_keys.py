@@ -147,7 +147,11 @@ class TableKeys:
             for column, (form, dimension) in self.columns.items()
             if axis and (form is not None or (dimension or column) not in statics)
         }
-        if axis is not None and axis.last not in self._near(axis, found, self._texts(axis, found)):
+        if (
+            axis is not None
+            and axis.existing
+            and axis.last not in self._near(axis, found, self._texts(axis, found))
+        ):
             raise DeclarationError(
                 f"keys cannot be read back from {dict(found) or 'the declared columns'}",
                 hint="Name the changed partitions, or declare columns that contain the time.",

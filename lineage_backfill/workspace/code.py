@@ -19,7 +19,9 @@ import platformdirs
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.files import whole_file
 from lineage_backfill.project import Project
+from lineage_backfill.project.boundaries import with_lists
 from lineage_backfill.project.code import entries, with_code
+from lineage_backfill.workspace.configuration import read_file
 
 _TIMEOUT = 60  # seconds for all imports
 _LOCKS = ("uv.lock", "poetry.lock", "requirements.lock", "requirements.txt")
@@ -39,6 +41,7 @@ def declared_in_code(project: Project) -> Project:
     if not found:
         return project
     document = _cached(project, found) or _read(project, found)
+    with_lists(document, project.code, read_file)
     declarations = with_code(
         project.declarations, document, project.code, listed=bool(project.jobs)
     )

@@ -10,7 +10,9 @@ from typing import Any
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project import reader
+from lineage_backfill.project.boundaries import with_lists
 from lineage_backfill.project.declarations import (
+    CALENDAR_KINDS,
     DatasetDeclaration,
     Grain,
     Partitioning,
@@ -19,14 +21,16 @@ from lineage_backfill.project.declarations import (
     WriteRules,
 )
 from lineage_backfill.typed import read
+from spark_runtime.configuration import read_file
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """The keys of one dimension; exactly one of grain, cron, every and keys is given.
+    """The keys of one dimension; exactly one of grain, cron, every, boundaries and keys is given.
 
-    `start` and `end` are the first and the last key; without `end` the last one is the newest
-    complete period, less `data_lag` periods. `keys` are static labels, or the word "runtime".
+    `boundaries` lists keys with the local start and end of each, or names a CSV file. `start` and
+    `end` are the first and the last key; without `end` the last one is the newest complete period,
+    less `data_lag` periods. `keys` are static labels, or the word "runtime".
     `zone` is UTC by default.
     """
 
@@ -34,6 +38,7 @@ class Calendar:
     grain: Grain | None = None
     cron: str | None = None
     every: str | None = None
+    boundaries: str | Sequence[Sequence[str]] | None = None
     keys: Sequence[str] | None = None
     zone: str | None = None
     start: str | None = None
@@ -45,7 +50,7 @@ class Calendar:
         given = {one.name: getattr(self, one.name) for one in fields(Calendar)}
         if self.keys is not None and not isinstance(self.keys, str):
             given["keys"] = list(self.keys)
-        if any(given[kind] for kind in ("grain", "cron", "every")) and self.grain != "none":
+        if self.keys is None and self.grain != "none" and any(given[k] for k in CALENDAR_KINDS):
             given["zone"] = self.zone or "UTC"
         return {name: value for name, value in given.items() if value is not None}
 
@@ -100,6 +105,7 @@ class Dataset(Calendar):
     def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
         """Return it as a declaration of the project file; raises DeclarationError, CronError."""
         values = self.stated() | {"name": ref.name, "namespace": ref.namespace}
+        with_lists(values, Path(), read_file)
         declared = reader.read_dataset(values, f"dataset {ref}", Path(), DeclarationError)
         # A job knows its tables itself: a relative location starts where the job runs.
         return replace(declared, location=self.location)
@@ -120,6 +126,7 @@ def calendar_of(given: Calendar | Sequence[Dimension] | None, what: str) -> Part
         values = given.table_values()
     elif given is not None:
         values = {"dimensions": dimension_tables(given)}
+    with_lists(values, Path(), read_file)
     return read(Partitioning, values, what, fault=DeclarationError)
 
 

@@ -71,6 +71,7 @@ def test_the_name_of_a_file_stands_above_its_text(page: Path) -> None:
 def test_project_files_are_read(text: str, tmp_path: Path) -> None:
     file = tmp_path / "lineage-backfill.toml"
     file.write_text(text)
+    (tmp_path / "fiscal.csv").write_text("key,start,end\nP01,2024-01-29,2024-02-26\n")
     load_project(file=file, environ={}, user_file=tmp_path / "none")
 
 

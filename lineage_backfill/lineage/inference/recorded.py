@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.partitions.calendar import Calendar
@@ -22,7 +24,7 @@ def touched_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
         return calendar.existing
     first = int(start.timestamp())
     last = max(first, int(end.timestamp()) - 1) if end else first
-    covered = OrdinalSet.range(time.grid.at(first), time.grid.at(last))
+    covered = OrdinalSet.range(*time.grid.touching(first, last + 1))
     return PartitionSet.of([(covered, calendar.full_mask)])
 
 
@@ -41,8 +43,5 @@ def whole_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
     time, start, end = calendar.time, record.nominal_start, record.nominal_end
     if time is None or start is None or end is None or calendar.statics:
         return NOTHING
-    first = time.grid.at(int(start.timestamp()))
-    last = time.grid.at(int(end.timestamp()))
-    if time.grid.start(first) < start.timestamp():
-        first += 1
-    return PartitionSet.of([(OrdinalSet.range(first, last - 1), calendar.full_mask)])
+    covered = time.grid.within(ceil(start.timestamp()), int(end.timestamp()))
+    return PartitionSet.of([(OrdinalSet.range(*covered), calendar.full_mask)])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.partitions.calendar import EVERY, Calendar, TimeAxis
-from lineage_backfill.partitions.grid import Grid, cron_grid, every_grid, grain_grid
+from lineage_backfill.partitions.grid import Grid, cron_grid, every_grid, grain_grid, list_grid
 from lineage_backfill.partitions.text import static_axis
 from lineage_backfill.project.declarations import CalendarDeclaration, DimensionDeclaration
 
@@ -29,6 +29,29 @@ def _find(grid: Grid, word: str, label: str | None) -> int | None:
         return None
     with _prefixed(f"`{word}` "):
         return grid.find(label)
+
+
+def _grid(declared: CalendarDeclaration, zone: str) -> Grid:
+    if declared.cron is not None:
+        return cron_grid(declared.cron, zone)
+    if declared.every is not None:
+        if declared.start is None:
+            raise DeclarationError(
+                "a calendar with `every` needs a start", hint="Set the start of its first slice."
+            )
+        return every_grid(declared.every, declared.start, zone)
+    if isinstance(declared.boundaries, str):
+        raise DeclarationError(
+            f"`boundaries` names the file {declared.boundaries!r}, which is not here",
+            hint="Only a project file may name a file; elsewhere, write its rows.",
+        )
+    if declared.boundaries is not None:
+        return list_grid(declared.boundaries, zone)
+    if declared.grain is not None:
+        return grain_grid(declared.grain, zone)
+    raise DeclarationError(
+        "a calendar needs one of grain, cron, every, boundaries and keys", hint="Add one of them."
+    )
 
 
 class Calendars:
@@ -102,43 +125,34 @@ class Calendars:
         return Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
 
     def _time_axis(self, name: str, declared: CalendarDeclaration) -> TimeAxis:
-        zone = declared.zone or self.zone
-        if declared.cron is not None:
-            grid = cron_grid(declared.cron, zone)
-        elif declared.every is not None:
-            if declared.start is None:
-                raise DeclarationError(
-                    "a calendar with `every` needs a start",
-                    hint="Set the start of its first slice.",
-                )
-            grid = every_grid(declared.every, declared.start, zone)
-        elif declared.grain is not None:
-            grid = grain_grid(declared.grain, zone)
-        else:
-            raise DeclarationError(
-                "a calendar needs one of grain, cron, every and keys", hint="Add one of them."
-            )
+        grid = _grid(declared, declared.zone or self.zone)
+        end = _find(grid, "end", declared.end)
         if declared.every is not None:
             first: int | None = 0
         else:
             first = _find(grid, "start", declared.start)
-        end = _find(grid, "end", declared.end)
+        if grid.size is not None:
+            first, end = first or 0, grid.size - 1 if end is None else end
         if end is not None and first is not None and end < first:
             raise DeclarationError(
                 f"the end {declared.end} lies before the start {declared.start}",
                 hint="Both are keys, and both are included.",
             )
-        now = grid.at(self.now)
-        limit = now if end is None else min(now, end)
-        complete = now - 1 if end is None else min(now - 1, end)
-        last = now - 1 - (declared.data_lag or 0)
+        begun, complete, lag = grid.at(self.now), grid.ended(self.now), declared.data_lag or 0
+        # A lag of -1 adds the running period, which a gap in a list does not have.
+        last = complete - lag if lag >= 0 else begun - 1 - lag
+
+        def ending(ordinal: int) -> int:
+            return ordinal if end is None else min(ordinal, end)
+
         return TimeAxis(
             name=name,
             grid=grid,
             first=first,
-            last=last if end is None else min(last, end),
-            complete=complete,
-            begun=limit,
+            last=ending(last),
+            complete=ending(complete),
+            begun=ending(begun),
+            has_ended=end is not None and complete >= end,
         )
 
     def _keys(self, declared: CalendarDeclaration, name: str) -> tuple[str, ...]:
@@ -188,6 +202,7 @@ class Calendars:
             last=max(axis.last for axis in times),
             complete=max(axis.complete for axis in times),
             begun=max(axis.begun for axis in times),
+            has_ended=all(axis.has_ended for axis in times),
         )
         return self._intern(
             Calendar(time=time, statics=first.statics, order=first.order, zone=first.zone)

@@ -119,7 +119,8 @@ def repeated(
         for one in ordinals:
             readings = map(grid.at, grid.zone.readings(grid.local_start(one)))
             for other in (one - 1, one + 1, *readings):
-                if other != one and _texts(grid, forms, one) == _texts(grid, forms, other):
+                is_other = other != one and grid.start(other) < grid.end(other)
+                if is_other and _texts(grid, forms, one) == _texts(grid, forms, other):
                     return grid.label(one), grid.label(other)
     return None
 

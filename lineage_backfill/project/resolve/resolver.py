@@ -911,12 +911,12 @@ def _takes_all(output: Output) -> bool:
     time, run = mapping.upstream.time, mapping.run.time
     if time is None and run is not None:
         return True
-    if mapping.may_lack:
+    if mapping.may_lack or mapping.has_gaps:
         return False
     if time is None or run is None:
         return True
     if time.first is not None and (
-        run.first is None or run.grid.start(run.first + 1) <= time.grid.start(time.first)
+        run.first is None or run.grid.end(run.first) <= time.grid.start(time.first)
     ):
         return False
     return _is_within(run.last, run, replace(time, last=max(time.last, time.begun)))
@@ -926,7 +926,7 @@ def _is_within(key: int, run: TimeAxis, time: TimeAxis) -> bool:
     """Whether the interval of a run key ends before another calendar's next key begins."""
     if run.grid is time.grid:
         return key <= time.last
-    return run.grid.start(key + 1) <= time.grid.start(time.last + 1)
+    return run.grid.end(key) <= time.grid.start(time.last + 1)
 
 
 def read_keys(
