@@ -175,7 +175,7 @@ class Memory:
         self.known[run_id] = replace(found, facts=json.loads(json.dumps(found.facts)))
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
+def until(condition: Callable[[], object], seconds: float = 180) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():

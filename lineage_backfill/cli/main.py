@@ -19,6 +19,7 @@ from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
 from lineage_backfill.cli import terminal
+from lineage_backfill.cli.removed import instead_of
 from lineage_backfill.cli.streams import lasting_streams
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
@@ -183,6 +184,9 @@ def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     console = terminal.err()
     message = error.format_message()
+    instead = instead_of(message)
+    if instead:
+        message = message.partition(" (Possible")[0]
     for theirs, ours in _TYPERS_WORDS:
         message = theirs.sub(ours, message)
     if message and terminal.manner.is_log:
@@ -191,7 +195,7 @@ def _tell_usage(error: TyperException) -> int:
     if message:  # none where the help has just been shown
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
     if message and context is not None:
-        console.print(f"  See `{context.command_path} --help`.", soft_wrap=True)
+        console.print(f"  {instead or f'See `{context.command_path} --help`.'}", soft_wrap=True)
     # Typer's code is 2, which here means that there is work to do.
     return UsageError.exit_code if error.exit_code == 2 else error.exit_code
 

@@ -1,7 +1,8 @@
-"""Commands and formats that were removed, with what to use instead."""
+"""What was removed or has another name in other tools, with what to use instead."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Never, TypeVar
@@ -29,6 +30,33 @@ _FORMATS = {
 }
 
 
+#: What other tools name so, and what to write here.
+_ELSEWHERE = {
+    **dict.fromkeys(("--start", "--start-date", "--since", "-s"), "Write --from KEY."),
+    **dict.fromkeys(("--until", "--end", "--end-date", "-e"), "Write --to KEY."),
+    **dict.fromkeys(("--key", "--keys", "--partition", "--date"), "Write --partitions KEYS."),
+    **dict.fromkeys(("--dry-run", "--preview", "-n"), "`impact` takes the same arguments."),
+    **dict.fromkeys(("--format", "--output", "-o"), "Write --json."),
+    **dict.fromkeys(("-y", "--force-yes", "--no-confirm"), "Write --yes."),
+    "--job": "Write --select JOB.",
+    **dict.fromkeys(("backfill", "trigger", "start", "apply"), "Use `run`."),
+    **dict.fromkeys(("preview", "dry-run", "explain", "downstream"), "Use `impact`."),
+    **dict.fromkeys(("list", "ls", "show", "backfills"), "Use `history`."),
+    **dict.fromkeys(("log", "logs"), "`report` prints where each log is."),
+    **dict.fromkeys(("stop", "abort", "kill"), "Use `cancel`."),
+    **dict.fromkeys(("rollback", "restore", "revert"), "Use `undo`."),
+    **dict.fromkeys(("check", "validate", "lint"), "Use `config check`."),
+    **dict.fromkeys(("ui", "web", "server"), "Use `serve`."),
+}
+_NO_SUCH = re.compile(r"No such (?:option: |command ')(-*[\w-]+)")
+
+
+def instead_of(message: str) -> str:
+    """Return what to write, where a message says that an option or a command does not exist."""
+    found = _NO_SUCH.match(message)
+    return _ELSEWHERE.get(found[1], "") if found else ""
+
+
 class Removed(TyperCommand):
     """A command that was removed; a call is refused with what to use instead."""
 
@@ -52,6 +80,8 @@ def form_of(kind: type[E]) -> Callable[[str], E]:
     def read(text: str) -> E:
         if text in list(kind):
             return kind(text)
+        if text == "json":
+            raise UsageError("JSON is not a --format", hint="Use --json.")
         if text in _FORMATS:
             raise UsageError(f"--format {text} was removed", hint=_FORMATS[text])
         raise ValueError(f"{text!r} is not one of {', '.join(map(repr, map(str, kind)))}.")

@@ -117,10 +117,11 @@ class NameLookup:
                     ) from error
             meant = [one for one in self._datasets if text in (one.name, str(one))]
             writers = [str(ref) for one in meant for ref in self._edges.writers.get(one, ())]
-            if writers:
+            if meant:
+                hint = f"It is written by {listed(writers, 3)}." if writers else ""
                 raise UnknownNameError(
                     f"{text!r} is a dataset; a job is expected here",
-                    hint=f"It is written by {listed(writers, 3)}.",
+                    hint=hint or "For all that reads it, write it without --job.",
                 ) from error
             raise
 

@@ -96,7 +96,7 @@ def _hint(text: str, graph: Graph) -> str:
         kind, colon, value = "", "", text
         words = {ref.name for ref in graph}
     near = did_you_mean(value, words, lambda word: kind + colon + word)
-    return near or "Check its spelling, or quote the glob."
+    return near or "`lineage-backfill lineage show` lists all names. Quote a glob."
 
 
 def _unwritten(text: str, graph: Graph) -> set[Ref]:

@@ -43,6 +43,12 @@ _SHORT: Final = {
 }
 #: A year, a month or a day.
 _PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+#: A date and perhaps a time in another writing than that of keys: the year first or last.
+_DATE: Final = re.compile(r"(\d{4}|\d{1,2})([-./])(\d{1,2})\2(\d{4}|\d{1,2})(.*)", re.ASCII)
+_COMPACT: Final = re.compile(r"(\d{4})()(\d\d)(\d\d)(.*)", re.ASCII)
+_CLOCK: Final = re.compile(r"[T ](\d{1,2})(?::?(\d\d))?(?::?\d\d)?(?:\.\d+)?Z?", re.ASCII)
+#: Two dates with a hyphen or a word between them.
+_TWO: Final = re.compile(r"(.{8,}?)(?:-|\s-\s|\s?:\s?|\sto\s)(.{8,})")
 
 
 class Grid(ABC):
@@ -123,27 +129,58 @@ class Grid(ABC):
         )
 
     def _meant(self, label: str) -> str:
-        """Return what a hint adds of the keys of the year, month or day that a text names."""
-        found = _PERIOD.fullmatch(label)
-        if found is None:
-            return ""
-        try:
-            first = date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
-        except ValueError:
-            return ""
-        if not FIRST_YEAR <= first.year < LAST_YEAR - 1:
-            return ""
-        if found[3]:
-            after = first + timedelta(days=1)
-        elif found[2]:
-            after = (first + timedelta(days=31)).replace(day=1)
-        else:
-            after = first.replace(year=first.year + 1)
-        keys = self.at(self.zone.midnight(first)), self.at(self.zone.midnight(after) - 1)
-        begin, end = map(self.label, keys)
-        if begin == end:
-            return f" Did you mean {begin}?"
-        return f" For all of {label}: --from {begin} --to {end}"
+        """Return what a hint adds of the keys that a text in another writing names."""
+        periods = _periods(label)
+        if not periods:
+            two = _TWO.fullmatch(label)
+            ends = [_periods(end.strip()) for end in two.groups()] if two else []
+            if [len(end) for end in ends] != [1, 1]:
+                return ""
+            begin, end = self._keys(ends[0][0])[0], self._keys(ends[1][0])[1]
+            return f" For the range: --from {begin} --to {end}"
+        keys = [self._keys(period) for period in periods]
+        if all(begin == end for begin, end in keys):
+            return f" Did you mean {' or '.join(begin for begin, _ in keys)}?"
+        if len(keys) > 1:
+            return f" Did you mean {' or '.join(f'{first:%Y-%m-%d}' for first, _ in periods)}?"
+        named = label if _PERIOD.fullmatch(label) else f"{periods[0][0]:%Y-%m-%d}"
+        return f" For all of {named}: --from {keys[0][0]} --to {keys[0][1]}"
+
+    def _keys(self, period: tuple[datetime, datetime]) -> tuple[str, str]:
+        """Return the first and the last key of a period of local time."""
+        first, after = (self.zone.reached(one) for one in period)
+        return self.label(self.at(first)), self.label(self.at(after - 1))
+
+
+def _periods(text: str) -> list[tuple[datetime, datetime]]:
+    """Return the years, months, days or minutes of local time that a text may name, half-open."""
+    found = _PERIOD.fullmatch(text)
+    if found and not found[3]:
+        first, months = _instant(found[1], found[2] or "1", "1", "0", "0"), 1 if found[2] else 12
+        if first is None:
+            return []
+        after = (first + timedelta(days=31 * months)).replace(day=1, month=first.month % 12 + 1)
+        return [(first, after if found[2] else first.replace(year=first.year + 1))]
+    found = _DATE.fullmatch(text) or _COMPACT.fullmatch(text)
+    time = found and _CLOCK.fullmatch(found[5] or "T0")
+    if not found or not time:
+        return []
+    left, separator, middle, right = found.group(1, 2, 3, 4)
+    orders = [(left, middle, right)] if len(left) == 4 else [(right, middle, left)]
+    if len(left) < 4 and separator != ".":  # month first, as in the United States
+        orders.append((right, left, middle))
+    starts = {_instant(*order, time[1], time[2] or "0") for order in orders}
+    length = timedelta(minutes=1) if found[5] else timedelta(days=1)
+    return [(start, start + length) for start in sorted(filter(None, starts))]
+
+
+def _instant(*parts: str) -> datetime | None:
+    """Return the local time of a year, a month, a day, an hour and a minute, where it exists."""
+    try:
+        found = datetime.strptime(" ".join(parts), "%Y %m %d %H %M")  # noqa: DTZ007 - local time
+    except ValueError:
+        return None
+    return found if FIRST_YEAR <= found.year < LAST_YEAR - 1 else None
 
 
 class _DateGrid(Grid):

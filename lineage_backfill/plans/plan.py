@@ -174,6 +174,11 @@ class Plan:
         return bool(self.totals["runs"]) or any(one.kind == "former" for one in self.decisions)
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether some job is blocked and nothing can run."""
+        return not self.totals["runs"] and any(job.status == "blocked" for job in self.jobs)
+
+    @property
     def title(self) -> str:
         """What changed, in a few words: the first dataset or job with its keys."""
         return changed_in_short(

@@ -78,6 +78,14 @@ class Staleness:
             keys |= one.keys
         return keys
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether none of its keys could be judged."""
+        if not self.why or self.stale or self.running:
+            return False
+        unjudged = self.unjudged
+        return self.calendar is None or not unjudged or not self.calendar.existing - unjudged
+
     def asked(self, until: int | None = None) -> ChangedJob | None:
         """Return a request for exactly the keys that can run now; None if there are none.
 

@@ -75,6 +75,8 @@ def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
 def unknown_backfill(backfill_id: str, known: Iterable[str]) -> UnknownNameError:
     """Return the error for a backfill that is not in the store."""
     hint = did_you_mean(backfill_id, known) or "`lineage-backfill history` lists them."
+    if backfill_id in ("last", "latest", "newest"):
+        hint = "Without an id it is the newest one."
     return UnknownNameError(f"no backfill {backfill_id}", hint=hint)
 
 

@@ -36,7 +36,9 @@ class ShowOptions:
 
     detailed_exitcode: Annotated[
         bool,
-        typer.Option("--detailed-exitcode", help="Exit with 2 if there is work to do."),
+        typer.Option(
+            "--detailed-exitcode", help="Exit with 2 if there is work to do, 3 if all is blocked."
+        ),
     ] = False
     as_json: JsonOption = False
     force: ForceOption = False
@@ -110,8 +112,8 @@ def impact(
 
         plan_forms.show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         _say_how_to_run(planned.plan, how, source)
-    if how.detailed_exitcode and planned.plan.has_work:
-        raise typer.Exit(2)
+    if how.detailed_exitcode:
+        raise typer.Exit(2 if planned.plan.has_work else 3 * planned.plan.is_blocked)
 
 
 def _say_how_to_run(plan: Plan, how: ShowOptions, source: SourceOptions) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Container, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -78,13 +79,25 @@ def _show_in_force(source: SourceOptions, name: str, *, as_json: bool) -> None:
 @takes_options
 def check(
     source: SourceOptions,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Project files, in place of --config.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the project file with the lineage; exits with 64 if something is wrong."""
+    bad = ("error", "warning") if strict else ("error",)
+    sources = [replace(source, config=file) for file in files or ()] or [source]
+    if as_json and len(sources) > 1:
+        raise UsageError("--json describes one project file", hint="Check one file at a time.")
+    if not all([_fits(one, bad, as_json=as_json) for one in sources]):
+        raise typer.Exit(UsageError.exit_code)
+
+
+def _fits(source: SourceOptions, bad: Container[str], *, as_json: bool) -> bool:
+    """Print the findings about one project file; returns whether none is bad."""
     workspace = source.open()
     found = Planning(workspace).findings()
-    bad = ("error", "warning") if strict else ("error",)
     ok = not any(one.level in bad for one in found)
     if as_json:
         file = workspace.project.file
@@ -99,8 +112,7 @@ def check(
         )
     else:
         terminal.out().print(_findings(found))
-    if not ok:
-        raise typer.Exit(UsageError.exit_code)
+    return ok
 
 
 def _findings(found: Sequence[Finding]) -> RenderableType:

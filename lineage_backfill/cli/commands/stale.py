@@ -58,6 +58,11 @@ class _Stale:
     silent: Mapping[DatasetRef, str]
     plan: Plan | None
 
+    @property
+    def exit_code(self) -> int:
+        """3 if nothing could be judged."""
+        return 3 if self.jobs and all(one.is_unknown for one in self.jobs) else 0
+
 
 @takes_options
 def stale(
@@ -83,6 +88,7 @@ def stale(
         terminal.out().print(_tables(found))
     if detailed_exitcode and any(one.stale for one in found.jobs):
         raise typer.Exit(2)
+    raise typer.Exit(found.exit_code)
 
 
 @takes_options
@@ -104,6 +110,8 @@ def catchup(
     if found.plan is not None:
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
         carry_out(planned, how, source=source, listing=listing, as_json=as_json)
+    elif found.exit_code or any(one.waiting for one in found.jobs):
+        raise typer.Exit(3)
 
 
 def _find(

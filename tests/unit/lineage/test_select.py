@@ -82,11 +82,11 @@ def test_a_selector_that_means_nothing_is_refused(text: str) -> None:
         ("lod_a+2", "Did you mean load_a or load_b?"),
         ("+joind", "Did you mean joined or join?"),
         ("tag:dayly", "Did you mean tag:daily?"),
-        ("tag:vendors", "Check its spelling, or quote the glob."),
+        ("tag:vendors", "`lineage-backfill lineage show` lists all names. Quote a glob."),
         ("owner:team:date", "Did you mean owner:team:data or owner:team:sales?"),
         ("ns:spark_prod", "Did you mean ns:spark:prod?"),
         ("raw_a", "No job writes it. Its readers, and all downstream, are raw_a+"),
-        ("zzzzz", "Check its spelling, or quote the glob."),
+        ("zzzzz", "`lineage-backfill lineage show` lists all names. Quote a glob."),
     ],
 )
 def test_the_hint_says_what_to_write_instead(text: str, hint: str) -> None:

@@ -1,0 +1,91 @@
+"""What people mistype, and what the command line tells them to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.cli.main import main
+
+MISTAKES = {
+    # Another writing of a key.
+    "impact raw_orders --from 2024-03-10": "--from 2024-03-10T00 --to 2024-03-10T23",
+    "impact raw_orders --from 20-03-2024": "--from 2024-03-20T00 --to 2024-03-20T23",
+    "impact raw_orders --from 20.03.2024": "--from 2024-03-20T00 --to 2024-03-20T23",
+    "impact raw_orders --from 05/06/2024": "Did you mean 2024-05-06 or 2024-06-05?",
+    "impact raw_orders --from 20240310": "--from 2024-03-10T00 --to 2024-03-10T23",
+    "impact raw_orders --from 2024/3/1": "--from 2024-03-01T00 --to 2024-03-01T23",
+    "impact raw_orders --from 2024-03": "--from 2024-03-01T00 --to 2024-03-31T23",
+    "impact raw_orders --from 2024": "--from 2024-01-01T00 --to 2024-12-31T23",
+    "impact raw_orders --from 2024-03-10T10:30": "Did you mean 2024-03-10T10?",
+    "impact raw_orders --from 2024-03-10T10:30:00Z": "Did you mean 2024-03-10T10?",
+    "impact raw_orders --partitions 2024-03-10-2024-03-12": "--to 2024-03-12T23",
+    "impact raw_orders --partitions 2024-03-10T22:2024-03-11T00": "--from 2024-03-10T22",
+    "impact raw_orders --from yesterday": "Write it like 2024-06-15T14.",
+    "impact sales_daily --from 2024-03-10T10": "Did you mean 2024-03-10?",
+    "impact sales_weekly --from 2024-03-10": "Did you mean 2024-W10?",
+    "impact raw_orders --to 2024-03-10T22": "Add --from with the first key.",
+    "impact raw_orders --from 2024-03-11T00 --to 2024-03-10T22": "Give the earlier key first.",
+    "impact raw_orders --partitions 2099-01-01T00": "the newest key is 2024-03-31T21.",
+    # Another name.
+    "impact RAW_ORDERS --from 2024-03-10T22": "Did you mean raw_orders",
+    "impact raw-orders --from 2024-03-10T22": "Did you mean raw_orders",
+    "impact shop.raw_orders --from 2024-03-10T22": "Did you mean raw_orders?",
+    "impact raw_orders@2024-03-10T22": "raw_orders --partitions 2024-03-10T22",
+    "impact daily_sales --from 2024-03-10T22": "--job daily_sales",
+    "impact --job sales_daily": "It is written by shop:daily_sales.",
+    "impact --job raw_orders": "For all that reads it, write it without --job.",
+    "impact --job daily": "Did you mean daily_sales?",
+    "impact raw_orders --from 2024-03-10T22 --select mart": "lineage show` lists all names.",
+    # Another word for a command, or for an option.
+    "impact raw_orders --start 2024-03-10T22": "Write --from KEY.",
+    "impact raw_orders --from 2024-03-10T22 --until 2024-03-11T00": "Write --to KEY.",
+    "impact raw_orders --keys 2024-03-10T22": "Write --partitions KEYS.",
+    "impact raw_orders --from 2024-03-10T22 --format json": "Use --json.",
+    "stale --format json": "Write --json.",
+    "stale --job daily_sales": "Write --select JOB.",
+    "run raw_orders --from 2024-03-10T22 --dry-run": "`impact` takes the same arguments.",
+    "backfill raw_orders": "Use `run`.",
+    "preview raw_orders": "Use `impact`.",
+    "list": "Use `history`.",
+    "validate": "Use `config check`.",
+    "status latest": "Without an id it is the newest one.",
+    "status b-1": "`lineage-backfill history` lists them.",
+    "run plan.json": "`impact … --out PLAN.json` saves a plan.",
+    "impact": "Name a dataset",
+    "init --example": "Replace it with --force",
+}
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--example"]) == 0
+
+
+@pytest.mark.usefixtures("example")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_by_what_to_write(
+    mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(mistake.split()) == 64
+    assert MISTAKES[mistake] in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("example")
+@pytest.mark.parametrize("verb", ["stale", "catchup"])
+def test_a_gate_fails_where_nothing_can_be_judged(verb: str) -> None:
+    assert main([verb]) == 3
+
+
+@pytest.mark.usefixtures("example")
+def test_a_gate_fails_where_all_is_blocked(capsys: pytest.CaptureFixture[str]) -> None:
+    project = Path("lineage-backfill.toml")
+    text = project.read_text().replace('name = "sales_*"', 'name = "sales_w*"')
+    project.write_text(text.replace('name = "*orders"', 'name = "raw*"'))
+    change = ["impact", "raw_orders", "--from", "2024-03-10T22", "--json"]
+    assert main([*change, "--detailed-exitcode"]) == 3
+    assert main(change) == 0
+    capsys.readouterr()
