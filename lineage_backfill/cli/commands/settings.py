@@ -90,7 +90,8 @@ def check(
     sources = [replace(source, config=file) for file in files or ()] or [source]
     if as_json and len(sources) > 1:
         raise UsageError("--json describes one project file", hint="Check one file at a time.")
-    if not all([_fits(one, bad, as_json=as_json) for one in sources]):
+    fits = [_fits(one, bad, as_json=as_json) for one in sources]
+    if not all(fits):
         raise typer.Exit(UsageError.exit_code)
 
 
