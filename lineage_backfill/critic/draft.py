@@ -226,7 +226,7 @@ class _Drafting:
     def _inferred(self, ref: DatasetRef) -> str:
         job, inference = self._inference(ref)
         calendar = inference.calendar
-        grain, zone = calendar.grain or "", calendar.zone or ""
+        grain, zone = calendar.grain or "", str(calendar.zone or "")
         lines = [
             f"# Inferred: {inference.evidence} (job {self._name(job)}).",
             *self._table("dataset", ref),

@@ -92,13 +92,20 @@ class Calendar:
     """The keys of one dataset or job: at most one time dimension and any number of static ones.
 
     `order` names the dimensions of a product as declared; it is empty for a calendar whose keys
-    are plain strings.
+    are plain strings. Where static keys have zones of their own, `zoned` has the combinations of
+    each zone with its time axis, and `time` stands for all of them.
     """
 
     time: TimeAxis | None = None
     statics: tuple[StaticAxis, ...] = ()
     order: tuple[str, ...] = ()
     zone: str = "UTC"
+    zoned: tuple[tuple[int, TimeAxis], ...] = ()
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, TimeAxis], ...]:
+        """The combinations of static keys that share a time axis, with it; none without time."""
+        return self.zoned or (() if self.time is None else ((self.full_mask, self.time),))
 
     @cached_property
     def is_whole(self) -> bool:
@@ -123,8 +130,9 @@ class Calendar:
     @cached_property
     def existing(self) -> PartitionSet:
         """All keys that exist; from 1970 on where the calendar is unbounded below."""
-        ordinals = POINT if self.time is None else self.time.existing
-        return self.full(ordinals)
+        if self.time is None:
+            return self.full(POINT)
+        return PartitionSet.of((axis.existing, mask) for mask, axis in self.parts)
 
     def full(self, ordinals: OrdinalSet) -> PartitionSet:
         """Return every combination of static keys at these ordinals."""
@@ -140,6 +148,15 @@ class Calendar:
             keys = self._opened(keys)
         if time is None or not keys.boxes:
             return keys
+        if self.zoned:
+            return PartitionSet.of(
+                (
+                    held.clip(axis.first, max(axis.last, axis.begun) if begun else axis.last),
+                    mask & m,
+                )
+                for mask, axis in self.zoned
+                for held, m in keys.boxes
+            )
         last = max(time.last, time.begun) if begun else time.last
         return keys.map_time(lambda ordinals: ordinals.clip(time.first, last))
 

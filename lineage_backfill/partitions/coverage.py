@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis
 from lineage_backfill.partitions.grid import refines
-from lineage_backfill.partitions.mapping import paired_axes, same_key
+from lineage_backfill.partitions.mapping import StaticRelation, paired_axes, same_key
 
 
 def covers(run: Calendar, output: Calendar) -> bool:
@@ -14,11 +14,16 @@ def covers(run: Calendar, output: Calendar) -> bool:
     """
     if run is output:
         return True
-    if run.time is not None:
-        around = run.time.grid.start(run.time.last)
-        if output.time is None or not refines(output.time.grid, run.time.grid, around):
-            return False
     pairs = paired_axes(output, run)
+    relation = StaticRelation(output, run, pairs, {}) if run.zoned or output.zoned else None
+    for mask, mine in run.parts:
+        if output.time is None:
+            return False
+        around = mine.grid.start(mine.last)
+        made = output.full_mask if relation is None else relation.required(mask)
+        for held, theirs in output.parts:
+            if made & held and not refines(theirs.grid, mine.grid, around):
+                return False
     return all(axis.name in pairs and _told_apart(axis, pairs[axis.name]) for axis in run.statics)
 
 

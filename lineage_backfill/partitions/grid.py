@@ -599,6 +599,55 @@ class _ListGrid(Grid):
         return found
 
 
+class _ZonedGrid(Grid):
+    """Periods of one grain in several zones: each interval covers that of every zone."""
+
+    def __init__(self, grids: tuple[Grid, ...]) -> None:
+        one = grids[0]
+        self._grids = grids
+        self.zone, self.family, self.size = one.zone, one.family, one.size
+        self.example = one.example
+
+    def start(self, ordinal: int) -> int:
+        return min(grid.start(ordinal) for grid in self._grids)
+
+    def end(self, ordinal: int) -> int:
+        return max(grid.end(ordinal) for grid in self._grids)
+
+    def at(self, instant: int) -> int:
+        return max(grid.at(instant) for grid in self._grids)
+
+    def ended(self, instant: int) -> int:
+        return min(grid.ended(instant) for grid in self._grids)
+
+    def touching(self, start: int, end: int) -> tuple[int, int]:
+        found = [grid.touching(start, end) for grid in self._grids]
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def label(self, ordinal: int) -> str:
+        return self._grids[0].label(ordinal)
+
+    def find(self, label: str) -> int:
+        return self._grids[0].find(label)
+
+
+@cache
+def zoned_grid(grids: tuple[Grid, ...]) -> Grid:
+    """Return a grid whose keys begin at different instants, by zone; raises DeclarationError."""
+    for grid in grids:
+        if isinstance(grid, _ClockGrid):
+            raise DeclarationError(
+                f"a zone for each key needs whole days or more, not {' '.join(grid.family)}",
+                hint="Give its hours one zone, such as UTC, or partition it by day.",
+            )
+        if grid.zone.skipped_days():
+            raise DeclarationError(
+                f"{grid.zone.name} left a day out, so its days cannot stand beside those of others",
+                hint="Give its keys a dataset of their own.",
+            )
+    return _ZonedGrid(grids)
+
+
 @cache
 def list_grid(rows: tuple[tuple[str, str, str], ...], zone_name: str) -> Grid:
     """Return the grid of listed intervals; raises DeclarationError that names the row."""

@@ -289,7 +289,7 @@ def _window_name(upstream: Grid, run: Grid, before: int, after: int) -> str:
 # --- static dimensions --------------------------------------------------------------------------
 
 
-class _Statics:
+class StaticRelation:
     """The relation between combinations of static keys, each dimension by itself."""
 
     def __init__(
@@ -366,7 +366,7 @@ class _Statics:
         return sentences
 
 
-_NO_STATICS: Final = _Statics(Calendar(), Calendar(), {}, {})
+_NO_STATICS: Final = StaticRelation(Calendar(), Calendar(), {}, {})
 
 
 def same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
@@ -385,7 +385,9 @@ def same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
 class _Boxes(EdgeMapping):
     """Time and static dimensions related each by itself."""
 
-    def __init__(self, upstream: Calendar, run: Calendar, time: _Time, statics: _Statics) -> None:
+    def __init__(
+        self, upstream: Calendar, run: Calendar, time: _Time, statics: StaticRelation
+    ) -> None:
         lacking = len(upstream.statics) != len(run.statics)
         name = time.name
         if upstream.time is None and run.time is None and upstream.statics and run.statics:
@@ -394,10 +396,13 @@ class _Boxes(EdgeMapping):
             name = f"product({time.name})"
         super().__init__(upstream, run, name)
         self._time, self._statics = time, statics
+        self._zoned = _between_zones(upstream, run, time)
         self.may_lack = isinstance(time, _SameLabel) or bool(statics.missing())
         #: Whether a run key may lie where the input has no keys at all.
-        self.has_gaps = upstream.time is not None and upstream.time.grid.size is not None
-        if isinstance(time, _Overlap):
+        self.has_gaps = upstream.time is not None and (
+            upstream.time.grid.size is not None or bool(self._zoned)
+        )
+        if isinstance(time, _Overlap) and not self._zoned:
             self.ahead = time.after
         if time.is_all:
             # Without static keys of its own a run reads those of the input all alike.
@@ -413,19 +418,48 @@ class _Boxes(EdgeMapping):
         time = self._time
         if not isinstance(time, _Overlap) or time.upstream is not time.run:
             return None
+        if self.upstream.zoned != self.run.zoned:
+            return None
         return (-time.after, time.before) if self._statics.identity else None
 
     def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
+        if self._zoned:
+            return PartitionSet.of(
+                (zoned.affected(o), statics.affected(m & theirs) & mine)
+                for mine, theirs, zoned in self._zoned
+                for o, m in changed.boxes
+                if m & theirs
+            )
         if statics.identity:
             return changed.map_time(time.affected)
         return PartitionSet.of((time.affected(o), statics.affected(m)) for o, m in changed.boxes)
 
     def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
+        if self._zoned:
+            return PartitionSet.of(
+                (zoned.required(o), statics.required(m & mine) & theirs)
+                for mine, theirs, zoned in self._zoned
+                for o, m in keys.boxes
+                if m & mine
+            )
         if statics.identity:
             return keys.map_time(time.required)
         return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
+
+
+def _between_zones(
+    upstream: Calendar, run: Calendar, time: _Time
+) -> list[tuple[int, int, _Overlap]]:
+    """Return how run keys of each zone read the input's of each: both masks, and the relation."""
+    if not (upstream.zoned or run.zoned) or not isinstance(time, _Overlap):
+        return []
+    return [
+        (mine, theirs, _Overlap(axis.grid, own.grid, time.before, time.after))
+        for mine, own in run.parts
+        for theirs, axis in upstream.parts
+    ]
 
 
 class _Listed(EdgeMapping):
@@ -539,7 +573,7 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
     if upstream.statics or run.statics:
         for name, part in overrides.items():
             _check_dimension(name, part, run, pairs)
-        statics = _Statics(upstream, run, pairs, overrides)
+        statics = StaticRelation(upstream, run, pairs, overrides)
     return _Boxes(upstream, run, _time(upstream, run, time_spec, pairs), statics)
 
 

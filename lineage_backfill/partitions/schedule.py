@@ -9,6 +9,7 @@ from lineage_backfill.errors import MissingKeyError, UsageError
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
 
 #: Returns the run calendar of a job as it is at an instant, in seconds since 1970.
 CalendarAt = Callable[[int], Calendar]
@@ -69,7 +70,9 @@ def newest_key(calendar: Calendar) -> PartitionSet:
         raise UsageError("static keys have no newest one", hint="Name the key.")
     if time.first is not None and time.last < time.first:
         raise MissingKeyError("no key of this calendar exists yet", hint="Wait for the first one.")
-    return PartitionSet.range(time.last, time.last, calendar.full_mask)
+    return PartitionSet.of(
+        (OrdinalSet.range(axis.last, axis.last), mask) for mask, axis in calendar.parts
+    )
 
 
 def previous_firings(schedule: Grid, now: int) -> tuple[int, int]:

@@ -157,8 +157,19 @@ def parse(
         for ordinals, mask in _parse_item(calendar, item, warn).boxes:
             runs.setdefault(mask, []).extend(ordinals.runs())
     result = PartitionSet.of((OrdinalSet.of_runs(found), mask) for mask, found in runs.items())
+    if calendar.zoned and not (result := _begun(calendar, named := result)) and named:
+        raise MissingKeyError("none of these keys has begun in its zone", hint="Name earlier ones.")
     _warn_incomplete(calendar, result, warn)
     return result
+
+
+def _begun(calendar: Calendar, keys: PartitionSet) -> PartitionSet:
+    """Return those of the keys that have begun, each in its own zone."""
+    return PartitionSet.of(
+        (ordinals.clip(axis.first, axis.begun), mask & held)
+        for mask, axis in calendar.parts
+        for ordinals, held in keys.boxes
+    )
 
 
 def _parse_item(calendar: Calendar, item: object, warn: Callable[[str], None]) -> PartitionSet:
@@ -257,9 +268,10 @@ def _parse_key(axis: TimeAxis, text: str) -> int:
 
 
 def _warn_incomplete(calendar: Calendar, keys: PartitionSet, warn: Callable[[str], None]) -> None:
-    axis = calendar.time
-    if axis is not None and keys and keys.ordinals.hi > axis.complete:
-        warn(f"{axis.grid.label(axis.begun)} is not complete yet")
+    for part, axis in calendar.parts:
+        if any(held & part and ordinals.hi > axis.complete for ordinals, held in keys.boxes):
+            warn(f"{axis.grid.label(axis.begun)} is not complete yet")
+            break
 
 
 def _bounds(axis: TimeAxis) -> str:
@@ -291,19 +303,22 @@ class Key:
 def expand(calendar: Calendar, keys: PartitionSet) -> Iterator[Key]:
     """Yield every key of the set, ascending in time."""
     names = [axis.name for axis in calendar.statics]
+    parts = calendar.parts or ((calendar.full_mask, None),)
     for ordinals, mask in keys.boxes:
         combinations = [
-            dict(zip(names, combination, strict=True))
-            for labels in calendar.boxes(mask)
+            (axis, dict(zip(names, combination, strict=True)))
+            for part, axis in parts
+            for labels in calendar.boxes(mask & part)
             for combination in _product(labels)
         ]
         for ordinal in ordinals:
-            for statics in combinations:
-                yield _key(calendar, ordinal, statics)
+            for axis, statics in combinations:
+                yield _key(calendar, axis, ordinal, statics)
 
 
-def _key(calendar: Calendar, ordinal: int, statics: Mapping[str, str]) -> Key:
-    axis = calendar.time
+def _key(
+    calendar: Calendar, axis: TimeAxis | None, ordinal: int, statics: Mapping[str, str]
+) -> Key:
     if axis is None:
         plain = next(iter(statics.values()), EVERY)
         return Key(label=dict(statics) if calendar.order else plain, statics=statics)

@@ -129,7 +129,7 @@ def _ends(
         offset += shift
         calendars.append((step.reader.calendar, offset))
     for calendar, distance in calendars:
-        if calendar is None or calendar.time is None or calendar.is_open:
+        if calendar is None or calendar.time is None or calendar.is_open or calendar.zoned:
             return None
         lasts.append(calendar.time.last - distance)
         if calendar.time.first is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Annotated, Any, Final, Literal, NoReturn
 
@@ -24,6 +24,7 @@ from lineage_backfill.project.forms import (
     Steps,
     Texts,
     Zone,
+    Zones,
     is_glob,
 )
 from lineage_backfill.project.run_rules import EdgesOf, RunRules, read_length
@@ -60,7 +61,7 @@ class CalendarDeclaration:
     every: Text | None = None
     boundaries: str | tuple[tuple[StaticKey, Label, Label], ...] | None = None
     keys: Literal["runtime"] | tuple[StaticKey, ...] | None = None
-    zone: Zone | None = None
+    zone: Zones | None = None
     start: Label | None = None
     end: Label | None = None
     data_lag: Lag | None = None
@@ -132,6 +133,10 @@ class Partitioning:
     dimensions: tuple[DimensionDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.dimensions and (zones := _zones_alone(self.calendar)) is not None:
+            object.__setattr__(self, "calendar", None)
+            zoned = tuple(_with_zones(one, zones) for one in self.dimensions)
+            object.__setattr__(self, "dimensions", zoned)
         names = [one.name for one in self.dimensions]
         if len(set(names)) < len(names):
             raise DeclarationError("two of its `dimensions` have one name")
@@ -157,6 +162,21 @@ class Partitioning:
         """The calendar of each dimension that is stated."""
         whole = [] if self.calendar is None else [self.calendar]
         return whole or [one.calendar for one in self.dimensions]
+
+
+def _zones_alone(calendar: CalendarDeclaration | None) -> Any:
+    """Return the zones of keys where a calendar states nothing else."""
+    zones = None if calendar is None else calendar.zone
+    return None if calendar != CalendarDeclaration(zone=zones) or isinstance(zones, str) else zones
+
+
+def _with_zones(one: DimensionDeclaration, zones: Any) -> DimensionDeclaration:
+    """Return a dimension with the zones of a product's keys, if it is that of its time."""
+    if not one.calendar.has_time:
+        return one
+    if one.calendar.zone not in (None, zones):
+        raise DeclarationError("has `zone` for each key and for a dimension", hint="Keep one.")
+    return replace(one, calendar=replace(one.calendar, zone=zones))
 
 
 def _have_time(calendars: Sequence[CalendarDeclaration]) -> bool:
@@ -617,4 +637,9 @@ def calendar_in_words(
         for word, key in (("from", calendar.start), ("to", calendar.end))
         if key is not None
     )
-    return f"{kind} in {calendar.zone or zone}{span}"
+    zones = calendar.zone or zone
+    if not isinstance(zones, str):
+        named = dict(zones)
+        by = named.pop("by", "")
+        zones = f"the zone of {by} (" + ", ".join(map(" ".join, named.items())) + ")"
+    return f"{kind} in {zones}{span}"

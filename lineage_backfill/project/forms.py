@@ -51,6 +51,22 @@ def _zone(value: Any) -> str:
     return zone
 
 
+def _zones(value: Any) -> str | tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping):
+        return _zone(value)
+    found = []
+    for key, one in value.items():
+        try:
+            found.append((key, text(one) if key == "by" else _zone(one)))
+        except Misfit as error:
+            raise error.inside(key) from None
+    return tuple(sorted(found))
+
+
+def _written_zones(value: str | tuple[tuple[str, str], ...]) -> str | dict[str, str]:
+    return value if isinstance(value, str) else dict(value)
+
+
 @lru_cache
 def is_zone(zone: str) -> bool:
     """Whether a time zone is in the IANA database."""
@@ -105,6 +121,11 @@ Label = Annotated[str, Form(_label, TEXT)]
 StaticKey = Annotated[str, Form(_static_key, {"type": ["string", "integer"]})]
 StaticKeys = Annotated[tuple[StaticKey, ...], ONE_OR_MORE]
 Zone = Annotated[str, Form(_zone, TEXT)]
+#: One zone, or that of each key of the static dimension `by`.
+Zones = Annotated[
+    str | tuple[tuple[str, str], ...],
+    Form(_zones, {"anyOf": [TEXT, {"type": "object", "required": ["by"]}]}, _written_zones),
+]
 Function = Annotated[str, _code(_FUNCTION, "`module:function`")]
 Entrypoint = Annotated[
     str, _code(_ENTRYPOINT, "`module:function` or the path of a .py or .sql file")

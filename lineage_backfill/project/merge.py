@@ -121,13 +121,21 @@ def calendar(
     return (None if found == CalendarDeclaration() else found), ()
 
 
-def _dimension(one: DimensionDeclaration, layers: Iterable[Partitioning]) -> DimensionDeclaration:
+def _calendars(layer: Partitioning, name: str) -> Iterable[CalendarDeclaration]:
+    """Return what a layer states of a dimension in time, by its name or beside no dimensions."""
+    if layer.dimensions:
+        return [one.calendar for one in layer.dimensions if one.name == name]
+    return [layer.calendar] if layer.calendar is not None else []
+
+
+def _dimension(one: DimensionDeclaration, layers: Sequence[Partitioning]) -> DimensionDeclaration:
     """Return a dimension with what other layers of the same calendar state of it."""
     same = [part for layer in layers for part in layer.dimensions if part.name == one.name]
     values: dict[str, Any] = {name: getattr(one.calendar, name) for name in CALENDAR_KINDS}
     if one.calendar.has_time:
         names = ("zone", *_COUNTED)
-        values |= {name: _first([part.calendar for part in same], name) for name in names}
+        parts = [part for layer in layers for part in _calendars(layer, one.name)]
+        values |= {name: _first(parts, name) for name in names}
     return replace(one, calendar=CalendarDeclaration(**values), column=_first(same, "column"))
 
 

@@ -171,7 +171,7 @@ def existing_keys(calendar: Calendar, keys: KeySet) -> PartitionSet:
 
 
 def _identity(calendar: Calendar) -> Iterator[object]:
-    yield calendar.zone
+    yield calendar.zone, [(mask, axis.grid.zone.name) for mask, axis in calendar.zoned]
     yield calendar.order
     for axis in calendar.statics:
         yield axis.name, axis.keys

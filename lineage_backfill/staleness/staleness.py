@@ -348,7 +348,7 @@ class Judge:
             first = made.lo if made else time.last + 1
         if self._since is not None:
             first = max(first, time.grid.at(int(self._since.timestamp())))
-        return PartitionSet.of([(keys.ordinals.clip(first, time.last), calendar.full_mask)])
+        return keys.map_time(lambda held: held.clip(first, time.last))
 
     # --- one input ------------------------------------------------------------------------------
 

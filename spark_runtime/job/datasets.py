@@ -31,7 +31,7 @@ class Calendar:
     `boundaries` lists keys with the local start and end of each, or names a CSV file. `start` and
     `end` are the first and the last key; without `end` the last one is the newest complete period,
     less `data_lag` periods. `keys` are static labels, or the word "runtime".
-    `zone` is UTC by default.
+    `zone` is UTC by default; in a product it may be that of each key, as in a project file.
     """
 
     _: KW_ONLY
@@ -40,7 +40,7 @@ class Calendar:
     every: str | None = None
     boundaries: str | Sequence[Sequence[str]] | None = None
     keys: Sequence[str] | None = None
-    zone: str | None = None
+    zone: str | Mapping[str, str] | None = None
     start: str | None = None
     end: str | None = None
     data_lag: int | None = None
@@ -100,6 +100,10 @@ class Dataset(Calendar):
             "columns": dict(self.columns) or None,
             "dimensions": dimension_tables(self.dimensions) or None,
         }
+        if isinstance(self.zone, Mapping):  # of the keys of a product
+            for one, table in zip(self.dimensions, given["dimensions"] or (), strict=False):
+                if one.zone is None:
+                    table.pop("zone", None)
         return {name: value for name, value in given.items() if value is not None}
 
     def declaration(self, ref: DatasetRef) -> DatasetDeclaration:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 from lineage_backfill.errors import DeclarationError, UsageError
+from lineage_backfill.model import listed
 from lineage_backfill.partitions.calendar import EVERY, Calendar, TimeAxis
-from lineage_backfill.partitions.grid import Grid, cron_grid, every_grid, grain_grid, list_grid
+from lineage_backfill.partitions.grid import (
+    Grid,
+    cron_grid,
+    every_grid,
+    grain_grid,
+    list_grid,
+    zoned_grid,
+)
 from lineage_backfill.partitions.text import static_axis
 from lineage_backfill.project.declarations import CalendarDeclaration, DimensionDeclaration
 
@@ -54,6 +64,9 @@ def _grid(declared: CalendarDeclaration, zone: str) -> Grid:
     )
 
 
+_BY: Final = 'Write zone = { by = "region", eu = "Europe/Berlin", us = "America/New_York" }.'
+
+
 class Calendars:
     """Resolves declared calendars at one time.
 
@@ -93,6 +106,8 @@ class Calendars:
     ) -> Calendar:
         if calendar is not None:
             zone = calendar.zone or self.zone
+            if not isinstance(zone, str):
+                raise DeclarationError("a zone for each key needs `dimensions`", hint=_BY)
             if calendar.grain == "none":
                 return Calendar(zone=zone)
             if calendar.keys is not None:
@@ -102,10 +117,11 @@ class Calendars:
                     runtime=calendar.keys == "runtime",
                 )
                 return Calendar(statics=(axis,), zone=zone)
-            return Calendar(time=self._time_axis("", calendar), zone=zone)
+            return Calendar(time=self._time_axis("", calendar, zone), zone=zone)
         time: TimeAxis | None = None
         statics = []
         zone = self.zone
+        by: tuple[str, CalendarDeclaration, Mapping[str, str]] | None = None
         for dimension in dimensions:
             part = dimension.calendar
             if part.keys is not None:
@@ -117,15 +133,47 @@ class Calendars:
                     hint="A calendar can have only one.",
                 )
             else:
-                time = self._time_axis(dimension.name, part)
-                zone = part.zone or zone
+                found = part.zone or zone
+                if not isinstance(found, str):
+                    by, found = (dimension.name, part, dict(found)), zone
+                zone = found
+                time = self._time_axis(dimension.name, part, zone)
         order = tuple(dimension.name for dimension in dimensions)
         if len(set(order)) < len(order):
             raise DeclarationError("two dimensions have the same name", hint="Rename one of them.")
-        return Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
+        made = Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
+        return made if by is None else self._zoned(made, *by)
 
-    def _time_axis(self, name: str, declared: CalendarDeclaration) -> TimeAxis:
-        grid = _grid(declared, declared.zone or self.zone)
+    def _zoned(
+        self, whole: Calendar, name: str, declared: CalendarDeclaration, zones: Mapping[str, str]
+    ) -> Calendar:
+        """Return a product whose keys of one static dimension have zones of their own."""
+        by = [axis for axis in whole.statics if axis.name == zones.get("by")]
+        named = {key: zone for key, zone in zones.items() if key != "by"}
+        if not by or by[0].runtime:
+            names = listed([f"`{axis.name}`" for axis in whole.statics if not axis.runtime], 8)
+            raise DeclarationError(
+                "`zone` needs `by`, the name of a dimension that lists its keys",
+                hint=f"Set by = {names}." if names else _BY,
+            )
+        if lacking := [key for key in by[0].keys if key not in named]:
+            raise DeclarationError(f"`zone` has no zone for {listed(lacking, 8)}", hint=_BY)
+        if unknown := [key for key in named if key not in by[0].keys]:
+            raise DeclarationError(
+                f"`zone` names {listed(unknown, 8)}, which `{by[0].name}` does not have",
+                hint="Its keys are " + listed(by[0].keys, 8),
+            )
+        parts: dict[str, int] = {}
+        for key, zone in sorted(named.items()):
+            masks = [a.mask([key]) if a is by[0] else a.full for a in whole.statics]
+            parts[zone] = parts.get(zone, 0) | whole.combine(masks)
+        return _with_parts(
+            whole,
+            tuple((mask, self._time_axis(name, declared, zone)) for zone, mask in parts.items()),
+        )
+
+    def _time_axis(self, name: str, declared: CalendarDeclaration, zone: str) -> TimeAxis:
+        grid = _grid(declared, zone)
         end = _find(grid, "end", declared.end)
         if declared.every is not None:
             first: int | None = 0
@@ -169,7 +217,7 @@ class Calendars:
 
     def _intern(self, calendar: Calendar) -> Calendar:
         """Return the same object for equal calendars."""
-        key = ("calendar", calendar.time, calendar.statics, calendar.order)
+        key = ("calendar", calendar.time, calendar.statics, calendar.order, calendar.zoned)
         return self._made.setdefault(key, calendar)
 
     def share(self, calendars: tuple[Calendar, ...]) -> Calendar | None:
@@ -194,16 +242,28 @@ class Calendars:
         times = [calendar.time for calendar in calendars if calendar.time is not None]
         if not times:
             return first
-        starts = [axis.first for axis in times if axis.first is not None]
-        time = TimeAxis(
-            name=times[0].name,
-            grid=times[0].grid,
-            first=min(starts) if len(starts) == len(times) else None,
-            last=max(axis.last for axis in times),
-            complete=max(axis.complete for axis in times),
-            begun=max(axis.begun for axis in times),
-            has_ended=all(axis.has_ended for axis in times),
-        )
-        return self._intern(
-            Calendar(time=time, statics=first.statics, order=first.order, zone=first.zone)
-        )
+        if first.zoned:
+            each = zip(*(one.zoned for one in calendars), strict=True)
+            parts = tuple((part[0][0], _united([axis for _, axis in part])) for part in each)
+            return self._intern(_with_parts(first, parts))
+        return self._intern(replace(first, time=_united(times)))
+
+
+def _with_parts(whole: Calendar, parts: tuple[tuple[int, TimeAxis], ...]) -> Calendar:
+    """Return a calendar whose combinations of static keys have time axes of their own."""
+    axes = [axis for _, axis in parts]
+    time = replace(_united(axes), grid=zoned_grid(tuple(axis.grid for axis in axes)))
+    return replace(whole, time=time, zoned=parts)
+
+
+def _united(times: Sequence[TimeAxis]) -> TimeAxis:
+    """Return an axis from the earliest start to the newest key."""
+    starts = [axis.first for axis in times if axis.first is not None]
+    return replace(
+        times[0],
+        first=min(starts) if len(starts) == len(times) else None,
+        last=max(axis.last for axis in times),
+        complete=max(axis.complete for axis in times),
+        begun=max(axis.begun for axis in times),
+        has_ended=all(axis.has_ended for axis in times),
+    )

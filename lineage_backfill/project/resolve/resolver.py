@@ -884,12 +884,16 @@ def written_keys(
     assert mapping is not None, "a job without a problem knows its outputs"
     found = mapping.required(keys) if existing is None else existing
     time, run = mapping.upstream.time, mapping.run.time
-    if found and (time is None or run is None or _is_within(keys.ordinals.hi, run, time)):
+    zoned = mapping.upstream.zoned or mapping.run.zoned
+    within = time is None or run is None or _is_within(keys.ordinals.hi, run, time)
+    if found and within and not zoned:
         return found
     reached = mapping.required_unclipped(keys)
     if time is None:
         return reached
     first, begun = time.first, time.begun
+    if mapping.upstream.zoned:
+        return mapping.upstream.clip(reached, begun=True)
     return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
 
 
@@ -989,9 +993,10 @@ def expired(data: DatasetFacts) -> PartitionSet:
     declared, calendar = data.declaration, data.calendar
     if declared is None or declared.retention is None or calendar is None or calendar.time is None:
         return NOTHING
-    time = calendar.time
-    gone = time.existing.clip(None, time.last - declared.retention)
-    return PartitionSet.of([(gone, calendar.full_mask)])
+    kept = declared.retention
+    return PartitionSet.of(
+        (axis.existing.clip(None, axis.last - kept), mask) for mask, axis in calendar.parts
+    )
 
 
 def unlisted_reads(facts: JobFacts) -> list[Input]:
