@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from lineage_backfill.model import listed
 from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
 from lineage_backfill.runspec.values import KEY_COLUMN, RunSpec
 from spark_runtime.errors import EntrypointError
@@ -115,7 +116,17 @@ class JobDefinition:
             arguments[self.context_parameter] = context
         if self.takes_key:
             arguments[KEY_COLUMN] = str(context.key)
-        returned = self.function(**arguments)
+        try:
+            returned = self.function(**arguments)
+        except (AttributeError, TypeError) as error:
+            absent = [f"`{name}`" for name, value in arguments.items() if value is None]
+            if not absent:
+                raise
+            raise EntrypointError(
+                f"{self.function.__qualname__} failed: {error}; {listed(absent)} is None, as the"
+                " table does not exist yet",
+                hint="Handle None in the function: the first run has nothing to read there.",
+            ) from error
         frames = returned if isinstance(returned, dict) else {self.outputs[0]: returned}
         if set(frames) != set(self.outputs):
             raise EntrypointError(

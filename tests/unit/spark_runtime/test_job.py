@@ -74,6 +74,23 @@ def test_a_parameter_named_backfill_key_is_given_the_key() -> None:
     assert not own.__lineage_backfill_job__.takes_key  # type: ignore[attr-defined]
 
 
+def test_a_job_that_forgets_that_an_input_may_have_no_table_fails_with_the_reason() -> None:
+    class Context:
+        def read(self, dataset: str, **_: Any) -> Any:
+            return None if dataset == "balance" else object()
+
+    def balance(orders: Any, before: Any) -> Any:
+        return before.select("x") if orders else orders.select("x")
+
+    decorated = job(inputs={"orders": "orders", "before": "balance"}, output="balance")(balance)
+    definition = decorated.__lineage_backfill_job__  # type: ignore[attr-defined]
+    with pytest.raises(EntrypointError, match="`before` is None, as the table does not exist yet"):
+        definition.call(Context())
+    alone = job(inputs={"orders": "orders"}, output="totals")(lambda orders: orders.select("x"))
+    with pytest.raises(AttributeError):
+        alone.__lineage_backfill_job__.call(Context())  # type: ignore[attr-defined]
+
+
 def test_outputs_may_be_one_bare_name() -> None:
     def totals() -> None:
         pass
