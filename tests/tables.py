@@ -57,7 +57,7 @@ class Tables:
     ) -> tuple[DatasetRef, PartitionSet]:
         assert edge.mapping is not None
         assert facts.calendar is not None
-        reading = key if edge.own else facts.calendar.with_later(key, facts.lookback)
+        reading = edge.corrected_by(key)
         return edge.dataset, edge.mapping.required(reading)
 
     def made(self, facts: JobFacts, key: PartitionSet) -> dict[Cell, Any]:

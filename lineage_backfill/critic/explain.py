@@ -190,8 +190,6 @@ def _earlier(planning: Planning, facts: JobFacts, keys: PartitionSet) -> Partiti
 def _nearest(
     planning: Planning, facts: JobFacts, keys: PartitionSet
 ) -> tuple[Input, PartitionSet] | None:
-    calendar = facts.calendar
-    assert calendar is not None
     best: tuple[int, Input, PartitionSet] | None = None
     for edge in planning.propagation.stale_inputs(facts):
         dirty = planning.propagation.dirty.get(edge.data)
@@ -200,7 +198,7 @@ def _nearest(
         if edge.own:
             root = planning.propagation.roots.get(edge.data)
             dirty = root if isinstance(root, PartitionSet) else NOTHING
-        reading = keys if edge.own else calendar.with_later(keys, facts.lookback)
+        reading = edge.corrected_by(keys)
         # Unclipped: a changed period may not be complete yet.
         stale = edge.mapping.required_unclipped(reading) & dirty
         distance = planning.routes.to_dataset(edge.data)
@@ -247,7 +245,7 @@ def _hop(facts: JobFacts, keys: PartitionSet, edge: Input | None, stale: Partiti
         dataset=edge.dataset if edge is not None else None,
         mapping=mapping.name if mapping is not None else "asked",
         stale=render(mapping.upstream, stale) if mapping is not None else (),
-        lookback=0 if direct & stale else facts.lookback,
+        lookback=0 if direct & stale else edge.lookback if edge else facts.lookback,
     )
 
 

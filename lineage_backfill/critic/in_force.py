@@ -23,6 +23,7 @@ from lineage_backfill.typed import plain
 #: A place, and what it states.
 Layer = tuple[str, Any]
 _DEFAULT: Final = "default"
+_GUARD: Final = ("guard", _DEFAULT)
 _DATASET: Final = ("columns", "retention", "format", "location", "table", "row_key", "mask")
 _JOB: Final = ("batch", "engine", "entrypoint", "pool", "priority", "protected", "idempotent")
 _SCHEDULE: Final = ("schedule", "schedule_zone", "collect_schedule_gaps", "retired", "replaces")
@@ -84,11 +85,12 @@ def of_job(resolver: Resolver, ref: JobRef) -> list[Attribute]:
     for dataset in reads:
         edges = _edges(layers, "reads", dataset, reads, home)
         found += _mapping(edges, f"reads {dataset}")
-        source = _source(edges, "on_missing")
-        value, place = (source[1].on_missing, source[0]) if source else ("guard", _DEFAULT)
-        found.append(
-            Attribute(name="on_missing", value=value, place=place, edge=f"reads {dataset}")
-        )
+        for name in ("on_missing", "lookback"):
+            source = _source(edges, name)
+            if source or name == "on_missing":
+                value, place = (getattr(source[1], name), source[0]) if source else _GUARD
+                edge = f"reads {dataset}"
+                found.append(Attribute(name=name, value=value, place=place, edge=edge))
     writes = [edge.dataset for edge in facts.outputs]
     for dataset in writes:
         edges = _edges(layers, "writes", dataset, writes, home)

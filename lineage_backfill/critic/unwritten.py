@@ -78,7 +78,7 @@ def waiting_keys(
         failing = PartitionSet.union(
             one
             for edge, _, _ in _lacking(facts, keys, written)
-            for one in _failing(facts, edge, keys.singles(), written[edge.dataset])
+            for one in _failing(edge, keys.singles(), written[edge.dataset])
         )
         if failing:
             waiting[job] = waiting.get(job, NOTHING) | failing
@@ -98,7 +98,7 @@ def _missing(
         for edge, calendar, lost in _lacking(facts, planned, written):
             if facts.calendar is not None:
                 there = written[edge.dataset]
-                failing = PartitionSet.union(_failing(facts, edge, planned.singles(), there))
+                failing = PartitionSet.union(_failing(edge, planned.singles(), there))
                 yield MissingReads(
                     job=job,
                     dataset=edge.dataset,
@@ -115,16 +115,16 @@ def _lacking(
         calendar = edge.data.calendar
         if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
             continue
-        lost = never_written(facts, edge, keys, written[edge.dataset])
+        lost = never_written(edge, keys, written[edge.dataset])
         if lost:
             yield edge, calendar, lost
 
 
 def _failing(
-    facts: JobFacts, edge: Input, keys: Iterable[PartitionSet], there: PartitionSet
+    edge: Input, keys: Iterable[PartitionSet], there: PartitionSet
 ) -> Iterator[PartitionSet]:
     """Yield the run keys that would fail."""
     for key in keys:
-        lost = never_written(facts, edge, key, there)
-        if lost and (edge.on_missing == "fail" or lost == read_by(facts, edge, key)):
+        lost = never_written(edge, key, there)
+        if lost and (edge.on_missing == "fail" or lost == read_by(edge, key)):
             yield key

@@ -76,7 +76,7 @@ def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -
     elif edge.mapping is None or facts.calendar is None:
         sentence = "its keys or those of its input are unknown"
     elif keys:
-        reading = facts.calendar.with_later(keys, facts.lookback)
+        reading = edge.corrected_by(keys)
         needs = edge.mapping.required_unclipped(reading)
         sentence = "this key reads no changed partition of it"
     else:

@@ -164,10 +164,6 @@ class Calendar:
         """Return each key and up to `number` existing ones before it: what lookback corrects."""
         return self.dilate(keys, count, 0)
 
-    def with_later(self, keys: PartitionSet, count: int) -> PartitionSet:
-        """Return each key and so many after it, those that exist: what lookback corrects it by."""
-        return self.dilate(keys, 0, count)
-
     def dilate(self, keys: PartitionSet, back: int, ahead: int) -> PartitionSet:
         """Return the keys of k-back .. k+ahead that exist, for each key k."""
         if not (back or ahead) or not keys.boxes or self.time is None:

@@ -47,7 +47,7 @@ def is_ordered(jobs: Sequence[JobFacts]) -> bool:
     for step in _steps(jobs):
         if (span := step.span) is None:
             return False
-        least = span[0] - (0 if step.edge.own else step.reader.lookback)
+        least = span[0] - step.edge.lookback
         if least < 0:
             return False
         if least == 0:

@@ -20,9 +20,9 @@ from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import matches_any, names, unused_globs
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
-#: How run keys read an input: the mapping, and whether it is their own output.
-_Reading: TypeAlias = tuple[EdgeMapping | None, bool]
-#: What is known of jobs with the same run keys and lookback. By the kind of a job, its inputs that
+#: How run keys read an input: the mapping, and its lookback.
+_Reading: TypeAlias = tuple[EdgeMapping | None, int]
+#: What is known of jobs with the same run keys. By the kind of a job, its inputs that
 #: lack keys, each with its place and the sentence; and the sentence by how an input is read.
 _Known: TypeAlias = tuple[dict[int, list[tuple[int, str]]], dict[_Reading, str]]
 
@@ -177,12 +177,12 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
     """Yield planned keys that need keys missing from the calendar of an input."""
-    known: defaultdict[tuple[int, OrdinalSet], _Known] = defaultdict(lambda: ({}, {}))
+    known: defaultdict[OrdinalSet, _Known] = defaultdict(lambda: ({}, {}))
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
             continue
         planned = result.planned.ordinals
-        kinds, texts = known[facts.lookback, planned]
+        kinds, texts = known[planned]
         early = kinds.get(facts.kind)
         if early is None:
             early = kinds[facts.kind] = _early_inputs(facts, planned, texts)
@@ -201,7 +201,7 @@ def _early_inputs(
     for place, edge in enumerate(facts.live):
         if edge.reads_whole:
             continue
-        key = (edge.mapping, edge.own)
+        key = (edge.mapping, edge.lookback)
         text = texts.get(key)
         if text is None:
             text = texts[key] = _early_read(facts, edge, planned)
@@ -220,9 +220,9 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     hi = planned.hi
     newest = None  # the newest key that they need, where the intervals tell it
     if run is not None and ahead is not None:
-        if run is time and hi + facts.lookback + ahead <= time.last:
+        if run is time and hi + edge.lookback + ahead <= time.last:
             return ""
-        end = run.grid.end(hi + facts.lookback + ahead)
+        end = run.grid.end(hi + edge.lookback + ahead)
         if end <= time.grid.start(time.last + 1):
             return ""
         newest = time.grid.at(end - 1)
@@ -231,7 +231,7 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     mask = facts.calendar.full_mask
 
     def needed_by(keys: OrdinalSet) -> OrdinalSet:
-        return read_by(facts, edge, PartitionSet(((keys, mask),)), required).ordinals
+        return read_by(edge, PartitionSet(((keys, mask),)), required).ordinals
 
     if newest is None:
         newest = needed_by(OrdinalSet.range(hi, hi)).hi
@@ -241,7 +241,7 @@ def _early_read(facts: JobFacts, edge: Input, planned: OrdinalSet) -> str:
     needing = edge.mapping.affected_unclipped(
         PartitionSet.range(after, newest, edge.mapping.upstream.full_mask)
     )
-    early = planned.clip(needing.ordinals.lo - (0 if edge.own else facts.lookback), hi)
+    early = planned.clip(needing.ordinals.lo - edge.lookback, hi)
     needed = needed_by(early) if early else EMPTY
     due = needed.clip(time.first, time.last)
     late = needed.clip(after, time.begun if time.has_ended else needed.hi)

@@ -347,7 +347,9 @@ class _Run:
                 found.append(direct)
                 continue
             own = self._affected([e for e in inputs if e.own], NOTHING) | settled
-            found.append(calendar.with_earlier(direct, facts.lookback) | own)
+            wide = [e.corrects(self._affected([e], NOTHING)) for e in inputs if not e.own]
+            wide.append(calendar.with_earlier(rerun, facts.lookback))
+            found.append(PartitionSet.union([*wide, own]))
             unwidened.append(direct | own)
         if not facts.lookback and not facts.own:
             return found, found
@@ -410,8 +412,7 @@ class _Run:
             for partitions, why in lost:
                 # All that a key reads: its own reads, and those that lookback adds.
                 keys = self.memo.affected(edge.mapping, partitions)
-                keys = keys if edge.own else calendar.with_earlier(keys, facts.lookback)
-                if keys := keys & result.stale:
+                if keys := edge.corrects(keys) & result.stale:
                     left |= keys
                     causes.append(why)
                     if why[0] == "expired" or edge.data in self._unchosen:
@@ -559,12 +560,10 @@ class _Run:
         for facts in jobs:
             for key in self.results[facts].planned.singles():
                 found = needs[facts, key] = {}
-                assert facts.calendar is not None
-                reading = facts.calendar.with_later(key, facts.lookback)
                 for edge in facts.live:
                     if edge.mapping is None:
                         continue
-                    wanted = self.memo.required(edge.mapping, key if edge.own else reading)
+                    wanted = self.memo.required(edge.mapping, edge.corrected_by(key))
                     for maker, mapping in makers.get(edge.data, ()):
                         build = self.memo.affected(mapping, wanted) & self.results[maker].planned
                         found.update(((maker, one), None) for one in build.singles())

@@ -307,6 +307,7 @@ class ReadDeclaration(_Travel):
 
     `on_missing` says when a run fails because partitions that it needs were never written: "guard"
     (the default), if a run key finds none of its own; "fail", if any is missing; "read", never.
+    `lookback` replaces that of the outputs for this input.
     """
 
     dataset: Text
@@ -315,9 +316,12 @@ class ReadDeclaration(_Travel):
     function: Function | None = None
     dimensions: Mapping[str, DimensionMapping] = member({})
     on_missing: OnMissing | None = field(default=None, repr=False)
+    lookback: Keys | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, self.dataset)
+        if self.lookback and self.mapping == "none":
+            raise DeclarationError("`lookback` does not apply to a reference (mapping none)")
         if self.dimensions and self.mapping is not None:
             raise DeclarationError("has both `mapping` and `dimensions`", hint="Keep one of them.")
         _check_mapping(self)

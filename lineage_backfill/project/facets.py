@@ -120,7 +120,8 @@ def job_facet(declared: JobPartitioning, zone: str) -> dict[str, Any]:
     reads = [
         read
         for read in declared.reads
-        if read.mapping != "python" and (read.mapping or read.dimensions or read.on_missing)
+        if read.mapping != "python"
+        and (read.mapping or read.dimensions or read.on_missing or read.lookback is not None)
     ]
     writes = [
         replace(write, merge_on=(), delete_when=None, delete_missing=None, shares=())

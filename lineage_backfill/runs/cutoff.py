@@ -104,7 +104,7 @@ class Cutoff:
         self._planned[facts.ref] |= keys
         for edge in facts.live:
             if edge.mapping is not None:
-                reading = calendar.with_later(keys, _lookback(facts, edge))
+                reading = edge.corrected_by(keys)
                 self._read[edge.dataset] |= edge.mapping.required_unclipped(reading)
         for output in facts.outputs:
             if output.mapping is not None:
@@ -163,7 +163,7 @@ class Cutoff:
                 if edge.mapping is not None and edge.dataset not in pruned:
                     edges.append(edge)
                     stale = edge.mapping.affected(self._stale.get(edge.dataset, NOTHING))
-                    reached |= calendar.with_earlier(stale, _lookback(facts, edge))
+                    reached |= edge.corrects(stale)
             found = self._reads[facts.ref] = edges, reached
         return found
 
@@ -230,7 +230,7 @@ def _narrowed(
         if part.keys is None or edge.mapping is None:
             reads.append(part)
             continue
-        reading = calendar.with_later(keys, _lookback(facts, edge))
+        reading = edge.corrected_by(keys)
         upstream = edge.mapping.upstream
         wanted = edge.mapping.required_unclipped(reading) & parse(upstream, part.keys)
         reads.append(DatasetPartitions(dataset=part.dataset, keys=render(upstream, wanted)))
@@ -249,11 +249,6 @@ def _narrowed(
         reads=tuple(reads),
         writes=tuple(writes),
     )
-
-
-def _lookback(facts: JobFacts, edge: Input) -> int:
-    """Return how far the reads along an edge are widened; not at all to the job's own output."""
-    return 0 if edge.own else facts.lookback
 
 
 def _nothing() -> PartitionSet:

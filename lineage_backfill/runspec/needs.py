@@ -34,7 +34,7 @@ class Needs:
         """The keys that an input must have though it is read whole; None where any will do."""
         if self.edge is None or self.edge.mapping is None or self.edge.judged_whole:
             return None
-        found = read_by(self.facts, self.edge, self.keys)
+        found = read_by(self.edge, self.keys)
         return None if self.on_missing != "fail" and len(found) > _LISTED else found
 
     def by_key(self, wanted: PartitionSet) -> tuple[tuple[tuple[int, int], ...], ...] | None:
@@ -44,7 +44,7 @@ class Needs:
             return None
         if self.on_missing != "guard" or len(self.keys) == 1:
             return None
-        each = [read_by(self.facts, edge, one) & wanted for one in _one_by_one(run, self.keys)]
+        each = [read_by(edge, one) & wanted for one in _one_by_one(run, self.keys)]
         if all(one == wanted for one in each):
             return None
         places = _Places(edge.mapping.upstream, wanted)

@@ -95,15 +95,14 @@ class Contents:
         changed: Mapping[DatasetRef, PartitionSet],
     ) -> PartitionSet:
         """Return the keys that read a partition whose content is not what the run read."""
-        mapping, calendar = edge.mapping, facts.calendar
-        if mapping is None or calendar is None or not keys:
+        mapping = edge.mapping
+        if mapping is None or not keys:
             return keys
-        lookback = 0 if edge.own else facts.lookback
         now = self._held(edge.dataset)
         read, _ = self._codec.digests(run.document, "reads", edge.dataset)
         uncertain = set(changed.get(edge.dataset, NOTHING).points())
         others = []
-        for point in mapping.required_unclipped(calendar.with_later(keys, lookback)).points():
+        for point in mapping.required_unclipped(edge.corrected_by(keys)).points():
             held = now.get(point)
             if held is None:
                 is_other = point in uncertain  # written by a job that no record shows
@@ -116,7 +115,7 @@ class Contents:
             if is_other:
                 others.append(point)
         readers = mapping.affected(PartitionSet.of_points(others))
-        return calendar.with_earlier(readers, lookback) & keys
+        return edge.corrects(readers) & keys
 
     def _rewritten(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
         """Return the keys whose output was changed by others since their last run."""

@@ -247,7 +247,7 @@ class Judge:
             made = self._resolver.edges.writers.get(edge.dataset)
             if made or table is None or calendar is None or edge.on_missing == "read":
                 continue
-            lost = never_written(facts, edge, stale, table.written) if table.is_whole else NOTHING
+            lost = never_written(edge, stale, table.written) if table.is_whole else NOTHING
             if lost:
                 yield MissingInput(dataset=edge.dataset, calendar=calendar, keys=lost)
 
@@ -405,9 +405,7 @@ class Judge:
     ) -> PartitionSet:
         """Return the partitions of the output that are built from these of the input."""
         assert edge.mapping is not None
-        assert facts.calendar is not None
-        keys = edge.mapping.affected(changed)
-        return side.written(keys if edge.own else facts.calendar.with_earlier(keys, facts.lookback))
+        return side.written(edge.corrects(edge.mapping.affected(changed)))
 
     def _changes_of(self, dataset: DatasetRef) -> tuple[Change, ...] | None:
         """Return the changes of a dataset, oldest first; None if not recorded."""

@@ -134,6 +134,7 @@ class Read:
     mapping: str = "default"  # default, window, offset, all, none, map
     before: int = 0
     after: int = 0
+    lookback: int | None = None  # None: that of the job
     table: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -225,6 +226,19 @@ def makes_key(world: World, job: Job, dataset: str, run_key: Key, output_key: Ke
         if not out.all_spans[place(output_key)].meets(span.start, span.end):
             return False
     return not (out.statics and run.statics) or same_static(output_key, run_key)
+
+
+def lookback_of(job: Job, read: Read) -> int:
+    """Return how many later run keys' reads of an input a partition depends on."""
+    if read.dataset in job.writes:
+        return 0
+    return job.lookback if read.lookback is None else read.lookback
+
+
+def largest_lookback(job: Job) -> int:
+    """Return how many partitions before its key a run corrects."""
+    live = [r for r in job.reads if r.mapping != "none" and r.dataset not in job.writes]
+    return max((lookback_of(job, read) for read in live), default=job.lookback)
 
 
 @dataclass
@@ -332,21 +346,23 @@ def solve(world: World) -> Answer:
     }
     paths = column_paths(world)
 
-    def corrected_by(job: Job, key: Key, own: bool) -> set[Key]:
+    def corrected_by(job: Job, key: Key, lookback: int) -> set[Key]:
         """Return the run keys whose reads the key depends on."""
-        if own or not job.run.grain:
+        if not job.run.grain:
             return {key}
-        found: set[Key] = {(place(key) + n, key[1]) for n in range(job.lookback + 1)}
+        found: set[Key] = {(place(key) + n, key[1]) for n in range(lookback + 1)}
         return found & run_keys[job.name]
 
     def reads(job: Job, read: Read, key: Key, widened: bool) -> set[Key]:
-        own = read.dataset in job.writes
-        keys = corrected_by(job, key, own) if widened else {key}
+        keys = corrected_by(job, key, lookback_of(job, read)) if widened else {key}
         return {part for k in keys for part in touched[job.name, read.dataset, k]}
 
     def asked(job: Job, key: Key, widened: bool) -> bool:
         wide = widened and job.name not in world.asked_exactly
-        return bool(corrected_by(job, key, not wide) & world.asked.get(job.name, set()))
+        return bool(
+            corrected_by(job, key, largest_lookback(job) if wide else 0)
+            & world.asked.get(job.name, set())
+        )
 
     def becomes_stale(
         job: Job, dataset: str, key: Key, bad: dict[str, set[Key]], widened: bool
@@ -384,7 +400,7 @@ def solve(world: World) -> Answer:
     for job in world.jobs:
         if job.name in cut:
             left[job.name] |= of(stale, job)
-        elif world.exact and job.lookback:
+        elif world.exact and largest_lookback(job):
             # Without the widening a key is stale by its own reads and by its own earlier keys.
             bad = {name: set(keys) for name, keys in dirty.items()}
             bad |= {name: set(world.changed.get(name, ())) for name in job.writes}
@@ -452,12 +468,11 @@ def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, 
         for key in answer.planned[job.name]:
             needs = found.setdefault((job.name, key), set())
             for read in job.reads:
-                own = read.dataset in job.writes
                 keys = [key]
-                if not own and job.run.grain:
+                if job.run.grain:
                     keys = [
                         k
-                        for step in range(job.lookback + 1)
+                        for step in range(lookback_of(job, read) + 1)
                         if (k := (place(key) + step, key[1])) in existing
                     ]
                 wanted = {

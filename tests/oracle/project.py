@@ -49,14 +49,18 @@ def _job(job: Job) -> str:
     calendar.pop("column", None)
     toml = _table("[[job]]", {"name": job.name, **calendar})
     for read in job.reads:
-        said: dict[str, Any] = {"dataset": read.dataset, "mapping": read.mapping}
+        said: dict[str, Any] = {"dataset": read.dataset}
+        if read.mapping != "default":
+            said["mapping"] = read.mapping
+        if read.lookback is not None:
+            said["lookback"] = read.lookback
         if read.mapping == "window":
             said |= {"before": read.before, "after": read.after}
         elif read.mapping == "offset":
             said |= {"by": read.after}
         elif read.mapping == "map":
             said |= {"map": dict(read.table)}
-        if read.mapping != "default":
+        if len(said) > 1:
             toml += _table("[[job.reads]]", said)
     for name in job.writes if job.lookback else ():
         toml += _table("[[job.writes]]", {"dataset": name, "lookback": job.lookback})

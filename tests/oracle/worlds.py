@@ -138,6 +138,11 @@ def make_world(seed: int) -> World:
         _write_twice(rng, world)
     if rng.random() < 0.3:
         _tie(rng, world)
+    more = random.Random(f"more of {seed}")
+    if more.random() < 0.6:
+        for number, job in enumerate(world.jobs):
+            reads = tuple([_vary(more, job, read) for read in job.reads])
+            world.jobs[number] = replace(job, reads=reads)
     return world
 
 
@@ -259,6 +264,15 @@ def _read_own(rng: random.Random, output: str) -> Read:
     return Read(output, kind, before=back if kind == "window" else 0)
 
 
+def _vary(rng: random.Random, job: Job, read: Read) -> Read:
+    """Return an input with what is drawn last, so that other worlds keep their seeds."""
+    if read.mapping == "none" or read.dataset in job.writes or not job.run.grain:
+        return read
+    if rng.random() < 0.15:
+        read = replace(read, lookback=rng.choice((0, 1, 3)))
+    return read
+
+
 def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
     roll = rng.random()
     if up.grain and run.grain:
@@ -334,12 +348,13 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
         run.pop("columns", None)
         reads = []
         for read in job.reads:
-            if read.mapping == "default":
+            if read.mapping == "default" and read.lookback is None:
                 continue
             reads.append(
                 ReadDeclaration(
                     dataset=read.dataset,
-                    mapping=read.mapping,  # type: ignore[arg-type]
+                    mapping=None if read.mapping == "default" else read.mapping,  # type: ignore[arg-type]
+                    lookback=read.lookback,
                     before=read.before if read.mapping == "window" else 0,
                     after=read.after if read.mapping == "window" else 0,
                     by=read.after if read.mapping == "offset" else 0,

@@ -111,6 +111,7 @@ class Input:
     read: Final[ReadDeclaration | None] = None  # the declaration of the edge
     undeclared: Final[bool] = False  # self-dependence without a declared mapping
     merges: Final[bool] = False  # the target of a MERGE, which is inferred to be a reference
+    lookback: Final[int] = 0  # its own, else that of the job's outputs
 
     @property
     def dataset(self) -> DatasetRef:
@@ -136,6 +137,18 @@ class Input:
             return self.reads_whole
         is_listed = calendar.bounded and not (calendar.is_whole or calendar.is_open)
         return not is_listed or not calendar.existing
+
+    def corrected_by(self, keys: PartitionSet) -> PartitionSet:
+        """Return the run keys whose reads decide what these write: with its lookback after them."""
+        if not self.lookback or self.mapping is None:
+            return keys
+        return keys | self.mapping.run.dilate(keys, 0, self.lookback)
+
+    def corrects(self, keys: PartitionSet) -> PartitionSet:
+        """Return what the reads of run keys decide: the keys, and its lookback before them."""
+        if not self.lookback or self.mapping is None:
+            return keys
+        return self.mapping.run.dilate(keys, self.lookback, 0)
 
     @property
     def on_missing(self) -> OnMissing:
@@ -206,7 +219,7 @@ class JobFacts:
         bool
     ]  # whether an input or its reader would have to be listed without a first key
     lacking: Final[tuple[Input, ...]]  # inputs whose labels may not all have one of its own
-    lookback: Final[int]
+    lookback: Final[int]  # the largest of its inputs
     batch: Final[BatchPolicy | None]  # from the project file or its facet
     declaration: Final[JobDeclaration | None]
     problem: Final[str | None]
@@ -462,7 +475,9 @@ class DeclarationResolver:
         inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
         problem, hint = _first((problem, hint), (refused, _WINS), trouble)
         found = _live(inputs)
-        lookback = max([output.policy.lookback for output in outputs], default=0)
+        lookback = max(
+            [edge.lookback for edge in found.live if not edge.own], default=_lookback(writes)
+        )
         guarded = declared is not None and bool(declared.protected or declared.idempotent is False)
         beyond = not all(map(_takes_all, outputs))
         unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
@@ -586,8 +601,12 @@ class DeclarationResolver:
     ) -> tuple[tuple[Input, ...], tuple[Output, ...], tuple[str, str] | None]:
         """Return the edges of a job and the first problem with one, with its hint."""
         kinds = self._own_kinds(ref, reads, writes)
+        lookback = _lookback(writes)
         inputs = tuple(
-            [self._input(ref, data, read, calendar, kinds.get(data.ref)) for data, read in reads]
+            [
+                self._input(ref, data, read, calendar, kinds.get(data.ref), lookback)
+                for data, read in reads
+            ]
         )
         found = [self._output(ref, data, write, calendar) for data, write in writes]
         troubles = [
@@ -714,11 +733,19 @@ class DeclarationResolver:
         read: ReadDeclaration | None,
         run: Calendar | None,
         kind: OwnInput | None,
+        lookback: int,
     ) -> Input:
         own, merges = kind in ("own", "target"), kind == "target"
         extra = self._lineage.declared_reads
         added = bool(extra) and data.ref in extra.get(ref, ())
-        key = (data, run, read, kind, added)
+        if read is not None and read.lookback is not None:
+            lookback = read.lookback
+            if own and lookback:
+                raise DeclarationError(
+                    f"job {ref}, input {data.ref}: lookback does not apply to the job's own output",
+                    hint="Leave it out; a window reads more of its earlier keys.",
+                )
+        key = (data, run, read, kind, added, lookback)
         found = self._inputs.get(key)
         if found is None:
             reference = merges or (read is not None and read.mapping == "none")
@@ -731,6 +758,7 @@ class DeclarationResolver:
                 read,
                 own and not reference and not (read is not None and declares_self(read)),
                 merges,
+                0 if own or reference else lookback,
             )
         return found
 
@@ -867,6 +895,11 @@ def _live(inputs: tuple[Input, ...]) -> _Live:
     )
 
 
+def _lookback(writes: Iterable[_Write]) -> int:
+    """Return the lookback of inputs that state none: the largest of the outputs."""
+    return max([write.policy.lookback for _, write in writes if write], default=0)
+
+
 def _says_edges(declared: JobDeclaration | None) -> bool:
     return declared is not None and bool(declared.reads or declared.writes)
 
@@ -942,50 +975,31 @@ def read_keys(
 
     `read` stands for `EdgeMapping.read`.
     """
-    corrected = corrected_by(facts, keys)
     for edge in facts.inputs:
-        mapping = edge.mapping
-        if mapping is None:
-            yield edge, None
-        else:
-            yield edge, read(mapping, keys if edge.own else corrected)
+        yield edge, None if edge.mapping is None else read_by(edge, keys, read)
 
 
 def read_by(
-    facts: JobFacts,
     edge: Input,
     keys: PartitionSet,
     read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
 ) -> PartitionSet:
     """Return the partitions of one input that run keys read; its mapping is known."""
     assert edge.mapping is not None
-    return read(edge.mapping, keys if edge.own else corrected_by(facts, keys))
+    return read(edge.mapping, edge.corrected_by(keys))
 
 
-def never_written(
-    facts: JobFacts, edge: Input, keys: PartitionSet, written: PartitionSet
-) -> PartitionSet:
+def never_written(edge: Input, keys: PartitionSet, written: PartitionSet) -> PartitionSet:
     """Return the partitions that run keys require of an input and that are not in `written`.
 
     None of an input whose mapping is unknown: which it requires is unknown, too.
     """
     if edge.mapping is None:
         return NOTHING
-    needed = read_by(facts, edge, keys)
+    needed = read_by(edge, keys)
     if edge.judged_whole:
         return NOTHING if written else needed
     return needed - written
-
-
-def corrected_by(facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-    """Return the run keys whose reads decide what these write: with the `lookback` keys after them.
-
-    The job's edge to its own output is not widened so.
-    """
-    if not facts.lookback:
-        return keys
-    assert facts.calendar is not None, "a job without a problem knows its calendar"
-    return keys | facts.calendar.with_later(keys, facts.lookback)
 
 
 def expired(data: DatasetFacts) -> PartitionSet:

@@ -156,7 +156,7 @@ def test_a_calendar_widens_within_its_keys(
     keys = of_pairs(existing)
     for found, back, ahead in (
         (calendar.with_earlier(keys, by), by, 0),
-        (calendar.with_later(keys, by), 0, by),
+        (calendar.dilate(keys, 0, by), 0, by),
     ):
         around = _around(existing, back, ahead)
         check(found, frozenset((t, index) for t, index in around if first <= t <= last))

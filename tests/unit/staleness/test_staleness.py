@@ -496,13 +496,11 @@ class Remembering:
     def now(self, name: str, key: PartitionSet) -> object:
         """Return what a job would make one key from."""
         facts = self.world.resolver.job(job(name))
-        assert facts.calendar is not None
-        reading = facts.calendar.with_later(key, facts.lookback)
         return tuple(
             (edge.dataset.name, one, (self.contents.get((edge.dataset.name, one)) or (0,))[0])  # type: ignore[index]
             for edge in facts.live
             if edge.mapping is not None
-            for one in edge.mapping.required(key if edge.own else reading).singles()
+            for one in edge.mapping.required(edge.corrected_by(key)).singles()
         )
 
     def is_stale(self, name: str, key: PartitionSet) -> bool:
