@@ -198,9 +198,8 @@ def _nearest(
         if edge.own:
             root = planning.propagation.roots.get(edge.data)
             dirty = root if isinstance(root, PartitionSet) else NOTHING
-        reading = edge.corrected_by(keys)
         # Unclipped: a changed period may not be complete yet.
-        stale = edge.mapping.required_unclipped(reading) & dirty
+        stale = edge.mapping.behind(edge.corrected_by(keys), dirty)
         distance = planning.routes.to_dataset(edge.data)
         if stale and (best is None or distance < best[0]):
             best = (distance, edge, stale)
@@ -238,7 +237,7 @@ def _hop(facts: JobFacts, keys: PartitionSet, edge: Input | None, stale: Partiti
     """Return a step; `stale` are keys named in the request where there is no edge."""
     assert facts.calendar is not None
     mapping = edge.mapping if edge is not None else None
-    direct = keys if mapping is None else mapping.required_unclipped(keys)
+    direct = keys if mapping is None else mapping.behind(keys, stale)
     return Hop(
         job=facts.ref,
         keys=render(facts.calendar, keys),

@@ -84,13 +84,7 @@ def of_job(resolver: Resolver, ref: JobRef) -> list[Attribute]:
     reads = [edge.dataset for edge in facts.inputs]
     for dataset in reads:
         edges = _edges(layers, "reads", dataset, reads, home)
-        found += _mapping(edges, f"reads {dataset}")
-        for name in ("on_missing", "lookback"):
-            source = _source(edges, name)
-            if source or name == "on_missing":
-                value, place = (getattr(source[1], name), source[0]) if source else _GUARD
-                edge = f"reads {dataset}"
-                found.append(Attribute(name=name, value=value, place=place, edge=edge))
+        found += _read(edges, f"reads {dataset}")
     writes = [edge.dataset for edge in facts.outputs]
     for dataset in writes:
         edges = _edges(layers, "writes", dataset, writes, home)
@@ -127,6 +121,15 @@ def _edges(
         if edge is not None:
             found.append((place, edge))
     return found
+
+
+def _read(edges: Sequence[Layer], edge: str) -> Iterable[Attribute]:
+    yield from _mapping(edges, edge)
+    for name in ("on_missing", "lookback"):
+        source = _source(edges, name)
+        if source or name == "on_missing":
+            value, place = (getattr(source[1], name), source[0]) if source else _GUARD
+            yield Attribute(name=name, value=value, place=place, edge=edge)
 
 
 def _mapping(edges: Sequence[Layer], edge: str) -> Iterable[Attribute]:

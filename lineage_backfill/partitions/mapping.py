@@ -22,13 +22,20 @@ from lineage_backfill.model import listed
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
 from lineage_backfill.partitions.text import Key, as_text, expand, parse
 
 #: What a user's function gets (a run key) and gives (keys or ranges of the input).
 KeyFunction = Callable[[Any], Iterable[Any]]
 
-Kind = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
+Kind = Literal[
+    "overlap", "identity", "window", "offset", "all", "last", "as_of", "map", "none", "python"
+]
+#: Run keys, and what they are recorded to have read.
+Record = tuple[PartitionSet, PartitionSet]
+#: How far a window reaches: a number of run keys, or a length of time such as `4h`.
+Reach = int | Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +43,16 @@ class MappingSpec:
     """How run keys read one input; None as kind means the default of the two calendars.
 
     A run key k reads what intersects [start of k-before, end of k+after); an offset is
-    `before = -by, after = by`. `dimensions` overrides single dimensions of a product.
+    `before = -by, after = by`. `dimensions` overrides single dimensions of a product. `last` reads
+    the newest key of the input, or that of `newest`, its calendar at another instant; `records` are
+    what runs have read, the last ones first.
     """
 
     kind: Kind | None = None
-    before: int = 0
-    after: int = 0
+    before: Reach = 0
+    after: Reach = 0
+    newest: Calendar | None = None
+    records: tuple[Record, ...] = ()
     table: tuple[tuple[str, tuple[str, ...]], ...] = ()
     function: KeyFunction | None = None
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
@@ -89,6 +100,18 @@ class EdgeMapping(ABC):
     def affected(self, changed: PartitionSet) -> PartitionSet:
         """Return the existing run keys that read any of the changed partitions."""
         return self.run.clip(self.affected_unclipped(changed))
+
+    def needing(self, partitions: PartitionSet) -> PartitionSet:
+        """Return the existing run keys whose next runs read any of the partitions."""
+        return self.affected(partitions)
+
+    def behind(self, keys: PartitionSet, changed: PartitionSet) -> PartitionSet:
+        """Return those of the changed partitions that make any of the run keys stale."""
+        return self.required_unclipped(keys) & changed
+
+    def inferred(self, changed: PartitionSet) -> PartitionSet:
+        """Return the run keys of which it is inferred, not recorded, that they read these."""
+        return NOTHING
 
     def required(self, keys: PartitionSet) -> PartitionSet:
         """Return the existing partitions of the input that the run keys read."""
@@ -144,6 +167,10 @@ class _Time(ABC):
     @abstractmethod
     def required(self, ordinals: OrdinalSet) -> OrdinalSet: ...
 
+    def between(self, upstream: TimeAxis, run: TimeAxis) -> _Time | None:
+        """Return the same relation of other axes; None where it is not one of instants."""
+        return None
+
     def missing(self, changed: OrdinalSet, keys: OrdinalSet) -> list[str]:
         """Return sentences about labels that were looked for and that one side lacks."""
         return []
@@ -159,6 +186,9 @@ class _Overlap(_Time):
         #: A window is one stretch of time, with the gaps between its keys.
         self.spans_gaps = run.size is not None and run is not upstream and before != -after
 
+    def between(self, upstream: TimeAxis, run: TimeAxis) -> _Time:
+        return _Overlap(upstream.grid, run.grid, self.before, self.after)
+
     def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
         # j overlaps a changed partition: the keys that read j's interval are j-after .. j+before.
         if not self.spans_gaps:
@@ -173,6 +203,114 @@ class _Overlap(_Time):
             return overlap(run, self.upstream, run.listed(ordinals.dilate(before, after)))
         spans = ((run.start(a - before), run.end(b + after)) for a, b in ordinals.runs())
         return _touched(self.upstream, spans)
+
+
+class _Lengths(_Time):
+    """By intervals as `_Overlap`, where a reach is a length of time and not a number of keys."""
+
+    def __init__(self, upstream: Grid, run: Grid, before: Reach, after: Reach) -> None:
+        self.upstream, self.run = upstream, run
+        self._before, self._after = before, after
+        is_offset = isinstance(before, Span) and -before == after
+        self.name = f"offset({after})" if is_offset else f"window({before}, {after})"
+
+    def between(self, upstream: TimeAxis, run: TimeAxis) -> _Time:
+        return _Lengths(upstream.grid, run.grid, self._before, self._after)
+
+    def _first(self, key: int) -> int:
+        """Return the instant from which a key reads."""
+        run, before = self.run, self._before
+        if isinstance(before, Span):
+            return (-before).after(run.start(key), run.zone)
+        return run.start(key - before)
+
+    def _end(self, key: int) -> int:
+        """Return the instant up to which a key reads; a jump of the clock leaves a second of it."""
+        run, after = self.run, self._after
+        if isinstance(after, Span):
+            return max(after.after(run.end(key), run.zone), self._first(key) + 1)
+        return run.end(key + after)
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        runs = []
+        for start, end in self.upstream.spans(ordinals):
+            # Both ends grow with the key: from the first that ends later to the last before `end`.
+            first = _search(lambda key: self._end(key) > start, self.run.at(start))  # noqa: B023
+            last = _search(lambda key: self._first(key) >= end, self.run.at(end)) - 1  # noqa: B023
+            runs.append((first, last))
+        found = OrdinalSet.of_runs((first, last) for first, last in runs if first <= last)
+        return self.run.listed(found)
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        runs = self.run.listed(ordinals).runs()
+        spans = ((self._first(first), self._end(last)) for first, last in runs)
+        return _touched(self.upstream, spans)
+
+
+def _search(holds: Callable[[int], bool], near: int) -> int:
+    """Return the first number from which on a condition holds; `near` is a guess."""
+    step = 1
+    while holds(near - step):
+        step *= 2
+    low, step = near - step, 1  # it does not hold there
+    while not holds(low + step):
+        low, step = low + step, step * 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+class _AsOf(_Time):
+    """k reads the last existing key that begins at its start or before."""
+
+    name = "as_of"
+
+    def __init__(self, upstream: TimeAxis, run: TimeAxis) -> None:
+        self.upstream, self.run = upstream, run
+
+    def between(self, upstream: TimeAxis, run: TimeAxis) -> _Time:
+        return _AsOf(upstream, run)
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        axis, run = self.upstream, self.run.grid
+        runs = []
+        for a, b in ordinals.clip(axis.first, axis.last).runs():
+            first = run.at(axis.grid.start(a) - 1) + 1
+            last = self.run.last if b == axis.last else run.at(axis.grid.start(b + 1) - 1)
+            runs.append((first, last))
+        return OrdinalSet.of_runs((first, last) for first, last in runs if first <= last)
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        axis, start = self.upstream, self.run.grid.start
+        found = {min(axis.grid.at(start(key)), axis.last) for key in ordinals}
+        return OrdinalSet.of(found).clip(axis.first, axis.last)
+
+
+class _Last(_Time):
+    """Every key reads the newest; what it has read before, if not recorded, is inferred."""
+
+    name = "last"
+
+    def __init__(self, upstream: TimeAxis, run: TimeAxis | None) -> None:
+        exists = upstream.first is None or upstream.first <= upstream.last
+        self._newest = OrdinalSet.of([upstream.last] if exists else [])
+        self._past = _AsOf(upstream, run) if run is not None else None
+        self._run = POINT if run is None else run.existing
+
+    def between(self, upstream: TimeAxis, run: TimeAxis) -> _Time:
+        return _Last(upstream, run)
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return self.needing(ordinals) if self._past is None else self._past.affected(ordinals)
+
+    def needing(self, ordinals: OrdinalSet) -> OrdinalSet:
+        """Return the keys whose next runs read any of these."""
+        return self._run if ordinals & self._newest else EMPTY
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return self._newest if ordinals else EMPTY
 
 
 class _SameLabel(_Time):
@@ -449,17 +587,55 @@ class _Boxes(EdgeMapping):
         return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
 
 
-def _between_zones(
-    upstream: Calendar, run: Calendar, time: _Time
-) -> list[tuple[int, int, _Overlap]]:
+def _between_zones(upstream: Calendar, run: Calendar, time: _Time) -> list[tuple[int, int, _Time]]:
     """Return how run keys of each zone read the input's of each: both masks, and the relation."""
-    if not (upstream.zoned or run.zoned) or not isinstance(time, _Overlap):
+    if not (upstream.zoned or run.zoned):
         return []
     return [
-        (mine, theirs, _Overlap(axis.grid, own.grid, time.before, time.after))
+        (mine, theirs, made)
         for mine, own in run.parts
         for theirs, axis in upstream.parts
+        if (made := time.between(axis, own)) is not None
     ]
+
+
+class _Newest(_Boxes):
+    """The newest key: a changed one concerns the keys recorded to have read it, else inferred."""
+
+    def __init__(
+        self,
+        upstream: Calendar,
+        run: Calendar,
+        time: _Last,
+        statics: StaticRelation,
+        spec: MappingSpec,
+    ) -> None:
+        super().__init__(upstream, run, time, statics)
+        self._zoned = _between_zones(spec.newest or upstream, run, time)
+        self._last, self._records = time, spec.records
+
+    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
+        recorded = known = NOTHING
+        for keys, read in self._records:
+            recorded |= (keys if read & changed else NOTHING) - known
+            known |= keys
+        return recorded | (super().affected_unclipped(changed) - known)
+
+    def inferred(self, changed: PartitionSet) -> PartitionSet:
+        known = PartitionSet.union(keys for keys, _ in self._records)
+        return self.run.clip(super().affected_unclipped(changed)) - known
+
+    def needing(self, partitions: PartitionSet) -> PartitionSet:
+        full = (self.run.full_mask, self.upstream.full_mask, self._last)
+        return PartitionSet.of(
+            (last.needing(o), self._statics.affected(m & theirs) & mine)
+            for mine, theirs, last in self._zoned or [full]
+            for o, m in partitions.boxes
+            if isinstance(last, _Last)
+        )
+
+    def behind(self, keys: PartitionSet, changed: PartitionSet) -> PartitionSet:
+        return PartitionSet.union(one for one in changed.singles() if self.affected(one) & keys)
 
 
 class _Listed(EdgeMapping):
@@ -574,7 +750,10 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
         for name, part in overrides.items():
             _check_dimension(name, part, run, pairs)
         statics = StaticRelation(upstream, run, pairs, overrides)
-    return _Boxes(upstream, run, _time(upstream, run, time_spec, pairs), statics)
+    time = _time(spec.newest or upstream, run, time_spec, pairs)
+    if isinstance(time, _Last):
+        return _Newest(upstream, run, time, statics, spec)
+    return _Boxes(upstream, run, time, statics)
 
 
 def _by_dimension(
@@ -646,13 +825,15 @@ def _time(
     upstream: Calendar, run: Calendar, spec: MappingSpec, pairs: Mapping[str, StaticAxis]
 ) -> _Time:
     theirs, ours = upstream.time, run.time
+    if spec.kind == "last" and theirs is not None:
+        return _Last(theirs, ours)
     if spec.kind in ("map", "python", "none"):
         raise DeclarationError(
             f"a time dimension cannot be mapped by {spec.kind}",
-            hint="Use overlap, identity, window, offset or all.",
+            hint="Use overlap, identity, window, offset, as_of, last or all.",
         )
     if theirs is None or ours is None or spec.kind == "all":
-        if spec.kind in ("window", "offset"):
+        if spec.kind in ("window", "offset", "last", "as_of"):
             raise DeclarationError(
                 f"the mapping {spec.kind} needs a time dimension on both sides",
                 hint="Use all, or declare the calendars.",
@@ -671,6 +852,10 @@ def _time(
                 hint="Leave the mapping out: overlap is the default between calendars.",
             )
         return _SameLabel(theirs.grid, ours.grid)
+    if spec.kind == "as_of":
+        return _AsOf(theirs, ours)
+    if isinstance(spec.before, Span) or isinstance(spec.after, Span):
+        return _Lengths(theirs.grid, ours.grid, spec.before, spec.after)
     if spec.before + spec.after < 0:
         raise DeclarationError(
             f"the window({spec.before}, {spec.after}) is empty",

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.routes import Routes
@@ -111,6 +112,9 @@ class Describer:
     def _edge_of(self, job: JobRef, edge: Input) -> dict[str, Any]:
         """Return an input of a job, with what tells it where `inputs` of events do not."""
         found, node = self._edge(edge), self._resolver.snapshot.jobs.get(job)
+        dirty = self._propagation.dirty.get(edge.data)
+        if edge.mapping and isinstance(dirty, PartitionSet) and edge.mapping.inferred(dirty):
+            found = found | {"inferred": True}
         if node is not None and edge.dataset in node.from_columns:
             return found | {"from_columns": True}
         covers = node.covers if node is not None else ()

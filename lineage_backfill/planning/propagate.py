@@ -411,7 +411,7 @@ class _Run:
                 lost.append((gone, ("expired", text)))
             for partitions, why in lost:
                 # All that a key reads: its own reads, and those that lookback adds.
-                keys = self.memo.affected(edge.mapping, partitions)
+                keys = edge.mapping.needing(partitions)
                 if keys := edge.corrects(keys) & result.stale:
                     left |= keys
                     causes.append(why)

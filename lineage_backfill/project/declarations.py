@@ -18,6 +18,7 @@ from lineage_backfill.project.forms import (
     Lag,
     Parameters,
     Positive,
+    Reach,
     SomeKeys,
     StaticKey,
     StaticKeys,
@@ -32,7 +33,9 @@ from lineage_backfill.typed import Star, Text, member
 
 BatchPolicy = Literal["key", "range", "aligned"] | Positive
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
-MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
+MappingName = Literal[
+    "overlap", "identity", "window", "offset", "all", "last", "as_of", "map", "none", "python"
+]
 WriteMode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
 OnDrift = Literal["fail", "add", "relax"]
@@ -285,8 +288,8 @@ def check_namespace(namespace: str | None, name: str) -> None:
 class _Travel:
     """How keys travel along an edge, or one of its dimensions."""
 
-    before: Keys | None = None
-    after: Keys | None = None
+    before: Reach | None = None
+    after: Reach | None = None
     by: Steps | None = None
     map: Mapping[str, StaticKeys] = member({})
 
@@ -295,7 +298,9 @@ class _Travel:
 class DimensionMapping(_Travel):
     """The mapping of one dimension along an edge, if it is not the default."""
 
-    mapping: Literal["overlap", "identity", "window", "offset", "all", "map", "none"]
+    mapping: Literal[
+        "overlap", "identity", "window", "offset", "all", "last", "as_of", "map", "none"
+    ]
 
     def __post_init__(self) -> None:
         _check_mapping(self)

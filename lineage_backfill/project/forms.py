@@ -9,11 +9,14 @@ from functools import lru_cache
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.partitions.zones import nearest_zones
 from lineage_backfill.typed import ONE_OR_MORE, Bounds, Form, Misfit, Text, text
 
 #: The most keys that a declaration may count: centuries of days, 11 years of hours.
 MOST_KEYS: Final = 100_000
+#: The most that a length of time counts of its unit: a century of days.
+_LONGEST: Final = 36_500
 _COUNTS: Final = "It counts partition keys."
 #: The JSON Schema of what is written as a text.
 TEXT: Final = {"type": "string", "minLength": 1}
@@ -77,6 +80,30 @@ def is_zone(zone: str) -> bool:
     return True
 
 
+def _reach(least: int) -> Form:
+    """Return the form of a number of keys, or of a length of time such as `4h`."""
+
+    def read(value: Any) -> int | Span:
+        if isinstance(value, str):
+            found = Span.read(value)
+            if found is None or not least * _LONGEST <= found.count <= _LONGEST:
+                hint = 'Write a number of run keys, or a length of time: "90m", "4h" or "1d".'
+                raise Misfit("is {value}, which is not such a length of time", value, hint=hint)
+            return found
+        if type(value) is not int and not (type(value) is float and value.is_integer()):
+            raise Misfit("must be a whole number or a length of time, not {value}", value)
+        if not least * MOST_KEYS <= value <= MOST_KEYS:
+            end = f"most {MOST_KEYS}" if value > 0 else f"least {least * MOST_KEYS}"
+            raise Misfit(f"is {{value}}, but must be at {end}", value, hint=_COUNTS)
+        return int(value)
+
+    forms = [
+        {"type": "integer", "minimum": least * MOST_KEYS, "maximum": MOST_KEYS},
+        {"type": "string", "pattern": "^-?[0-9]+ *[mhdw]$"},
+    ]
+    return Form(read, {"anyOf": forms}, lambda one: str(one) if isinstance(one, Span) else one)
+
+
 def _code(pattern: re.Pattern[str], forms: str) -> Form:
     def read(value: Any) -> str:
         if not pattern.fullmatch(name := text(value)):
@@ -135,7 +162,9 @@ Parameters = Annotated[Mapping[str, str], Form(_parameters, {"type": "object"})]
 #: Numbers of keys: from 0, from 1, forwards and backwards, and less the running period.
 Keys = Annotated[int, Bounds(0, MOST_KEYS, _COUNTS)]
 SomeKeys = Annotated[int, Bounds(1, MOST_KEYS, _COUNTS)]
-Steps = Annotated[int, Bounds(-MOST_KEYS, MOST_KEYS, _COUNTS)]
+#: Numbers of keys or lengths of time: from 0, forwards and backwards.
+Reach = Annotated[int | Span, _reach(0)]
+Steps = Annotated[int | Span, _reach(-1)]
 Lag = Annotated[int, Bounds(-1, MOST_KEYS, _COUNTS)]
 #: Numbers of anything else: at least 0, and at least 1.
 Count = Annotated[int, Bounds(0)]

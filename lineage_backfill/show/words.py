@@ -22,6 +22,8 @@ _PLAIN = {
     "identity": "the same keys",
     "overlap": "overlapping keys",
     "all": "all of it",
+    "last": "its newest key",
+    "as_of": "the key valid at its start",
     "map": "keys from a declared map",
 }
 _UNITS = tuple(
@@ -170,6 +172,8 @@ def mapping_in_words(mapping: str, unit: str = "key") -> str:
 
     >>> mapping_in_words("window(6, 0)", "day"), mapping_in_words("offset(-1)")
     ('this day and the 6 before it', 'the key before')
+    >>> mapping_in_words("window(0, 4h)", "day"), mapping_in_words("offset(-1d)", "hour")
+    ('this day and the 4h after it', 'its hour, 1d before')
     """
     found = _MAPPING.fullmatch(mapping)
     if found is None:
@@ -177,25 +181,29 @@ def mapping_in_words(mapping: str, unit: str = "key") -> str:
     kind, inner = found.groups()
     if kind == "product":
         return f"{mapping_in_words(inner, unit)}, each dimension by itself"
-    numbers = [int(number) for number in inner.split(",")]
+    numbers = inner.split(", ")
     return _window(*numbers, unit=unit) if kind == "window" else _offset(*numbers, unit=unit)
 
 
-def _window(back: int, ahead: int, *, unit: str) -> str:
+def _window(back: str, ahead: str, *, unit: str) -> str:
     sides = ((back, "before"), (ahead, "after"))
-    around = " and ".join(f"the {number} {side} it" for number, side in sides if number)
+    around = " and ".join(f"the {number} {side} it" for number, side in sides if number != "0")
     return f"this {unit} and {around}" if around else f"this {unit}"
 
 
-def _offset(by: int, *, unit: str) -> str:
-    side = "before" if by < 0 else "after"
-    return f"the {unit} {side}" if abs(by) == 1 else f"{abs(by)} {unit}s {side}"
+def _offset(by: str, *, unit: str) -> str:
+    side, size = "before" if by.startswith("-") else "after", by.removeprefix("-")
+    if not size.isdigit():
+        return f"its {unit}, {size} {side}"
+    return f"the {unit} {side}" if size == "1" else f"{size} {unit}s {side}"
 
 
 def _known_by(edge: Mapping[str, Any], names: Namer) -> str:
     """Return what tells an edge that the events' inputs do not name."""
     if edge.get("from_columns"):
         return ", from columns"
+    if edge.get("inferred"):
+        return ", inferred: no run is recorded"
     return f", by {names(DatasetRef(**edge['within']))}" if "within" in edge else ""
 
 

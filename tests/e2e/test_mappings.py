@@ -62,3 +62,82 @@ def test_a_lookback_of_one_input_widens_that_input_alone(
     }
     plan = impact(tmp_path, ATTRIBUTION, capsys, "orders", "--partitions", "2024-02-10")
     assert planned(plan, "attribute") == ["2024-02-03..2024-02-10"]
+
+
+RATES = """
+[[dataset]]
+name = "rates"
+boundaries = [
+    ["jan", "2024-01-01", "2024-01-08"], ["ill", "2024-01-08", "2024-01-20"],
+    ["feb", "2024-01-25", "2024-02-10"],
+]
+[[dataset]]
+name = "d*"
+grain = "day"
+start = "2024-01-01"
+end = "2024-02-12"
+[[job]]
+name = "convert"
+[[job.reads]]
+dataset = "rates"
+mapping = "{mapping}"
+[[job.writes]]
+dataset = "d_converted"
+"""
+
+
+def test_as_of_reads_the_key_that_is_valid_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = RATES.replace("{mapping}", "as_of")
+    plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "ill")
+    assert planned(plan, "convert") == ["2024-01-08..2024-01-24"]
+    assert reads(plan, "2024-01-22") == {"rates": ["ill"]}
+    plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "feb")
+    assert planned(plan, "convert") == ["2024-01-25..2024-02-12"]
+
+
+def test_last_reads_the_newest_key_and_infers_who_read_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = RATES.replace("{mapping}", "last")
+    plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "ill")
+    assert planned(plan, "convert") == ["2024-01-08..2024-01-24"]
+    assert reads(plan, "2024-01-22") == {"rates": ["feb"]}
+    (one,) = plan["jobs"]
+    assert one["reason"]["inputs"][0]["inferred"] is True
+
+
+@pytest.mark.parametrize(
+    ("mapping", "changed", "expected"),
+    [
+        ('mapping = "window"\nafter = "4h"', "2024-03-11T03", ["2024-03-10..2024-03-11"]),
+        ('mapping = "window"\nafter = "4h"', "2024-03-11T04", ["2024-03-11"]),
+        ('mapping = "window"\nbefore = "1d"', "2024-03-09T23", ["2024-03-09..2024-03-10"]),
+        ('mapping = "offset"\nby = "-1d"', "2024-03-10T23", ["2024-03-11"]),
+    ],
+)
+def test_a_window_and_an_offset_may_count_time(
+    mapping: str, changed: str, expected: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    toml = f"""
+    [[dataset]]
+    name = "hours"
+    grain = "hour"
+    zone = "America/New_York"
+    start = "2024-01-01T00"
+    [[dataset]]
+    name = "days"
+    grain = "day"
+    zone = "America/New_York"
+    start = "2024-01-01"
+    [[job]]
+    name = "sum"
+    [[job.reads]]
+    dataset = "hours"
+    {mapping}
+    [[job.writes]]
+    dataset = "days"
+    """
+    plan = impact(tmp_path, toml, capsys, "hours", "--partitions", changed)
+    assert planned(plan, "sum") == expected

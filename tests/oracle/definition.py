@@ -131,9 +131,10 @@ class Read:
     """An input of a job and its mapping."""
 
     dataset: str
-    mapping: str = "default"  # default, window, offset, all, none, map
+    mapping: str = "default"  # default, window, offset, all, none, map, last, as_of
     before: int = 0
     after: int = 0
+    lengths: tuple[str, str] = ("", "")  # in place of these: 4h, -2d
     lookback: int | None = None  # None: that of the job
     table: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -209,7 +210,15 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
             after = -1
         start = periods[place(run_key) - before].start
         end = periods[place(run_key) + after].end
+        if read.lengths[0]:
+            start = later(periods[place(run_key)].start, read.lengths[0], run.zone, -1)
+        if read.lengths[1]:
+            end = later(periods[place(run_key)].end, read.lengths[1], run.zone)
+            end = max(end, start + timedelta(seconds=1))
         time_ok = up.all_spans[place(input_key)].meets(start, end)
+        if read.mapping in ("last", "as_of"):
+            begun = [k[0] for k in up.existing() if up.all_spans[place(k)].start <= start]
+            time_ok = input_key[0] == max(begun, default=None)
     static_ok = True
     # Keys that a job declares belong to no column: no dimension of a product bears their name.
     nameless = job.declares_run and not run.grain
@@ -239,6 +248,28 @@ def largest_lookback(job: Job) -> int:
     """Return how many partitions before its key a run corrects."""
     live = [r for r in job.reads if r.mapping != "none" and r.dataset not in job.writes]
     return max((lookback_of(job, read) for read in live), default=job.lookback)
+
+
+def later(instant: datetime, length: str, zone: str, sign: int = 1) -> datetime:
+    """Return the instant so much later, by the clock of the zone for days and weeks."""
+    count, unit = sign * int(length[:-1]), length[-1]
+    if unit in "mh":
+        return instant + count * timedelta(minutes=1 if unit == "m" else 60)
+    ahead = count * timedelta(days=7 if unit == "w" else 1)
+    wanted = instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0) + ahead
+    near = (instant + ahead - WALK_FROM) // STEP - 8
+    shown = ((moment, local.replace(tzinfo=None, fold=0)) for moment, local in clock(zone)[near:])
+    return next(moment for moment, local in shown if local >= wanted) if count else instant
+
+
+def requires_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) -> bool:
+    """Whether the next run of a key reads that partition: of `last`, the newest."""
+    up = world.datasets[read.dataset]
+    if read.mapping != "last":
+        return reads_key(world, job, read, run_key, input_key)
+    newest = max((place(key) for key in up.existing()), default=None)
+    by_static = not (up.statics and job.run.statics) or same_static(input_key, run_key)
+    return input_key[0] == newest and by_static
 
 
 @dataclass
@@ -326,14 +357,17 @@ def solve(world: World) -> Answer:
     data_keys = {name: set(cal.existing()) for name, cal in world.datasets.items()}
     for name, keys in world.changed.items():
         data_keys[name] |= keys
-    touched = {
-        (job.name, read.dataset, key): {
-            part for part in data_keys[read.dataset] if reads_key(world, job, read, key, part)
+    touched, needed = (
+        {
+            (job.name, read.dataset, key): {
+                part for part in data_keys[read.dataset] if rule(world, job, read, key, part)
+            }
+            for job in world.jobs
+            for read in job.reads
+            for key in run_keys[job.name]
         }
-        for job in world.jobs
-        for read in job.reads
-        for key in run_keys[job.name]
-    }
+        for rule in (reads_key, requires_key)
+    )
     made = {
         (job.name, dataset, key): {
             part
@@ -356,6 +390,10 @@ def solve(world: World) -> Answer:
     def reads(job: Job, read: Read, key: Key, widened: bool) -> set[Key]:
         keys = corrected_by(job, key, lookback_of(job, read)) if widened else {key}
         return {part for k in keys for part in touched[job.name, read.dataset, k]}
+
+    def requires(job: Job, read: Read, key: Key) -> set[Key]:
+        keys = corrected_by(job, key, lookback_of(job, read))
+        return {part for k in keys for part in needed[job.name, read.dataset, k]}
 
     def asked(job: Job, key: Key, widened: bool) -> bool:
         wide = widened and job.name not in world.asked_exactly
@@ -412,7 +450,7 @@ def solve(world: World) -> Answer:
     if not world.allow_expired:
         for job in world.jobs:
             for key, read in product(of(stale, job), job.reads):
-                if reads(job, read, key, widened=True) & expired(world, read.dataset):
+                if requires(job, read, key) & expired(world, read.dataset):
                     left[job.name].add(key)
             for key in of(stale, job):
                 if all(made[job.name, one, key] <= expired(world, one) for one in job.writes):
@@ -428,7 +466,7 @@ def solve(world: World) -> Answer:
         for job in world.jobs:
             for key, read in product(of(stale, job), job.reads):
                 leads = any((job.name, read.dataset, one) in paths for one in job.writes)
-                if leads and reads(job, read, key, widened=True) & unrepaired[read.dataset]:
+                if leads and requires(job, read, key) & unrepaired[read.dataset]:
                     left[job.name].add(key)
         if before == sum(map(len, left.values())):
             planned = {job.name: of(stale, job) - left[job.name] for job in world.jobs}
@@ -478,7 +516,7 @@ def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, 
                 wanted = {
                     part
                     for part in data[read.dataset]
-                    if any(reads_key(world, job, read, k, part) for k in keys)
+                    if any(requires_key(world, job, read, k, part) for k in keys)
                 }
                 for name, other, parts in makers.get(read.dataset, ()):
                     if parts & wanted and (name, other) != (job.name, key):

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.plans.request import request_to_dict
 from tests.oracle.definition import Cal, Job, World
-from tests.oracle.worlds import COLUMNS, EVERY, planner_input, time_fields
+from tests.oracle.worlds import COLUMNS, EVERY, planner_input, reaches, time_fields
 
 PROJECT = """
 [project]
@@ -54,11 +55,8 @@ def _job(job: Job) -> str:
             said["mapping"] = read.mapping
         if read.lookback is not None:
             said["lookback"] = read.lookback
-        if read.mapping == "window":
-            said |= {"before": read.before, "after": read.after}
-        elif read.mapping == "offset":
-            said |= {"by": read.after}
-        elif read.mapping == "map":
+        said |= {name: str(n) if isinstance(n, Span) else n for name, n in reaches(read).items()}
+        if read.mapping == "map":
             said |= {"map": dict(read.table)}
         if len(said) > 1:
             toml += _table("[[job.reads]]", said)

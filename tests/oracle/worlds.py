@@ -11,6 +11,7 @@ from typing import Any
 
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.project.declarations import (
@@ -141,7 +142,7 @@ def make_world(seed: int) -> World:
     more = random.Random(f"more of {seed}")
     if more.random() < 0.6:
         for number, job in enumerate(world.jobs):
-            reads = tuple([_vary(more, job, read) for read in job.reads])
+            reads = tuple([_vary(more, world, job, read) for read in job.reads])
             world.jobs[number] = replace(job, reads=reads)
     return world
 
@@ -264,13 +265,25 @@ def _read_own(rng: random.Random, output: str) -> Read:
     return Read(output, kind, before=back if kind == "window" else 0)
 
 
-def _vary(rng: random.Random, job: Job, read: Read) -> Read:
+def _vary(rng: random.Random, world: World, job: Job, read: Read) -> Read:
     """Return an input with what is drawn last, so that other worlds keep their seeds."""
     if read.mapping == "none" or read.dataset in job.writes or not job.run.grain:
         return read
     if rng.random() < 0.15:
         read = replace(read, lookback=rng.choice((0, 1, 3)))
-    return read
+    if not world.datasets[read.dataset].grain or rng.random() > 0.3:
+        return read
+    kind = rng.choice(("as_of", "last", "window", "window", "offset"))
+    if kind == "offset":
+        by = rng.choice(("-1d", "-2d", "6h", "-30m", "-1w", "1d"))
+        back = by[1:] if by[0] == "-" else f"-{by}"
+        return replace(read, mapping=kind, before=0, after=0, lengths=(back, by))
+    if kind == "window":
+        sizes = ("", "0d", "1d", "4h", "90m", "2d")
+        lengths = (rng.choice(sizes), rng.choice(sizes[1:]))
+        before = 0 if lengths[0] else rng.randint(0, 2)
+        return replace(read, mapping=kind, before=before, after=0, lengths=lengths)
+    return replace(read, mapping=kind, before=0, after=0)
 
 
 def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
@@ -314,6 +327,14 @@ def _static(cal: Cal) -> CalendarDeclaration:
     return CalendarDeclaration(keys="runtime" if cal.statics == EVERY else cal.statics)
 
 
+def reaches(read: Read) -> dict[str, Any]:
+    """Return how far a window or an offset reaches, as a project file has it."""
+    before, after = (Span.read(text) for text in read.lengths)
+    if read.mapping == "window":
+        return {"before": before or read.before, "after": after or read.after}
+    return {"by": after or read.after} if read.mapping == "offset" else {}
+
+
 def _declare(cal: Cal) -> dict[str, Any]:
     time = time_fields(cal)
     if cal.statics and cal.grain:
@@ -355,10 +376,8 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
                     dataset=read.dataset,
                     mapping=None if read.mapping == "default" else read.mapping,  # type: ignore[arg-type]
                     lookback=read.lookback,
-                    before=read.before if read.mapping == "window" else 0,
-                    after=read.after if read.mapping == "window" else 0,
-                    by=read.after if read.mapping == "offset" else 0,
                     map=dict(read.table),
+                    **reaches(read),
                 )
             )
         writes = tuple(WriteDeclaration(dataset=name, lookback=job.lookback) for name in job.writes)

@@ -85,6 +85,7 @@ class StaleInput(TypedDict):
 
     dataset: Name
     mapping: str
+    inferred: NotRequired[Annotated[bool, "No record tells that all of its runs read it."]]
     from_columns: NotRequired[Annotated[bool, "Only its column lineage names it."]]
     within: NotRequired[Annotated[Name, "The folder or glob by which the job reads it."]]
 

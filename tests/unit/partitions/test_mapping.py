@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lineage_backfill.errors import BackfillError, DeclarationError, KeyFormatError
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.partitions.mapping import DEFAULT, EdgeMapping, MappingSpec, build
 from lineage_backfill.partitions.ordinals import EMPTY
 from lineage_backfill.partitions.text import Key, expand, render
@@ -137,6 +138,52 @@ def test_an_offset_reads_another_period(pair: tuple[Calendar, Calendar], by: int
     upstream, run = pair
     spec = MappingSpec(kind="offset", before=-by, after=by)
     hold_to(build(upstream, run, spec), window(run, -by, by))
+
+
+@properties(60)
+@given(pairs_of_calendars(), st.sampled_from(("0d", "1d", "3d", "5h", "90m")), st.booleans())
+def test_a_length_of_time_counts_time(
+    pair: tuple[Calendar, Calendar], text: str, as_offset: bool
+) -> None:
+    upstream, run = pair
+    length = Span.read(text)
+    assert length is not None
+    assert run.time is not None
+    grid = run.time.grid
+
+    def shifted(instant: int, by: Span) -> int:
+        if by.unit in "hm" or not by.count:
+            return instant + by.count * {"d": 0, "h": 3_600, "m": 60}[by.unit]
+        local = grid.zone.local(instant) + timedelta(days=by.count)
+        near = range(instant + by.count * DAY - 8 * 900, instant + by.count * DAY + 40 * 900, 900)
+        return next(one for one in near if grid.zone.local(one) >= local)
+
+    def reads(key: Key, other: Key) -> bool:
+        assert key.time_label
+        assert other.start
+        assert other.end
+        ordinal = grid.find(key.time_label)
+        start = shifted(grid.start(ordinal), -length)
+        end = shifted(grid.end(ordinal), -length) if as_offset else grid.end(ordinal)
+        end = max(end, start + 1)
+        return other.start.timestamp() < end and start < other.end.timestamp()
+
+    kind: Any = "offset" if as_offset else "window"
+    spec = MappingSpec(kind=kind, before=length, after=-length if as_offset else 0)
+    hold_to(build(upstream, run, spec), reads)
+
+
+@properties(60)
+@given(pairs_of_calendars())
+def test_as_of_reads_the_last_key_that_begins_by_then(pair: tuple[Calendar, Calendar]) -> None:
+    upstream, run = pair
+
+    def reads(key: Key, other: Key) -> bool:
+        assert key.start
+        begun = [one.start for one in expand(upstream, upstream.existing) if one.start]
+        return other.start == max((one for one in begun if one <= key.start), default=None)
+
+    hold_to(build(upstream, run, MappingSpec(kind="as_of")), reads)
 
 
 @properties(30)
