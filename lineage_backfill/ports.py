@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lineage_backfill.errors import TableLogError, UsageError
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
@@ -22,6 +23,22 @@ class LineageSource(Protocol):
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises LineageError if it cannot be read in full."""
+
+
+@runtime_checkable
+class FoldedSource(LineageSource, Protocol):
+    """A lineage source of events, which become one lineage with those of other sources."""
+
+    def fold(self, builder: LineageBuilder) -> list[str]:
+        """Add all events, and return warnings; raises LineageError as `read` does."""
+
+
+@runtime_checkable
+class BuiltSource(LineageSource, Protocol):
+    """A lineage source of events that judges all of them first."""
+
+    def built(self) -> tuple[LineageBuilder, list[str], datetime]:
+        """Return all events, folded, with warnings and the time; raises LineageError as `read`."""
 
 
 @runtime_checkable

@@ -20,17 +20,11 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
     after = _having(nodes, lambda node: node.after)
-    former = _having(nodes, lambda node: node.former_reads or node.former_writes)
     inner = _having(nodes, lambda node: node.inner)
-    if not (streams or dropped or after or former or inner):
+    if not (streams or dropped or after or inner):
         return  # without the jobs of the plan, which are computed on demand
     if "reverse" not in plan.request:
         yield from _within(plan, snapshot, inner)
-    if missed := former_only(plan, snapshot):
-        yield (
-            "not planned: only edges of older runs lead there (--include-former follows them):"
-            f" {_names(missed)}"
-        )
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     yield from _not_followed(plan, snapshot, after)
     if found := streams & planned:

@@ -29,6 +29,8 @@ def revealed(
             name: revealed(one, place=f"{place} {name}", base=base, environ=environ, read=read)
             for name, one in value.items()
         }
+    if isinstance(value, list):
+        return [revealed(one, place=place, base=base, environ=environ, read=read) for one in value]
     if not isinstance(value, str):
         return value
     kind, _, name = value.partition(":")

@@ -53,6 +53,7 @@ from lineage_backfill.typed import (
     members,
     near_misses,
     parsed,
+    read,
     read_value,
     stated,
     text,
@@ -70,7 +71,20 @@ _NO_SETTING = re.compile(
 #: Settings that hold addresses, perhaps with a password.
 _ADDRESSES = {"marquez", "events", "snapshot", "url"}
 #: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
-SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot", "lineage.source")
+SOURCES = (
+    *("lineage.marquez", "lineage.events", "lineage.snapshot", "lineage.source"),
+    "lineage.sources",
+)
+#: Our own kinds of source in `sources`: each setting, and its name in `[lineage]`; the first one is
+#: required.
+_KINDS: Mapping[str, Mapping[str, str]] = {
+    "marquez": {
+        "url": "marquez",
+        **{one: one for one in ("api_key", "headers", "ca_bundle", "timeout", "cache")},
+    },
+    "events": {"paths": "events"},
+    "snapshot": {"path": "snapshot"},
+}
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
@@ -132,6 +146,39 @@ def _globs_below(base: Path, globs: Iterable[str]) -> tuple[str, ...]:
     return tuple(glob if "://" in glob else str(_below(base, Path(glob))) for glob in globs)
 
 
+def _source(value: Any) -> LineageSetting:
+    """Return one of several sources: the settings of a table with `source`."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("source"), str):
+        hint = 'Write { source = "events", paths = ["lineage/*.ndjson"] }.'
+        raise Misfit("must be a table with its kind as `source`", hint=hint)
+    kind = value["source"]
+    given = {name: one for name, one in value.items() if name != "source"}
+    known = _KINDS.get(kind)
+    if known is None:
+        return LineageSetting(source=kind, source_settings=given)
+    if unknown := sorted(given.keys() - known.keys()):
+        raise Misfit(f"({kind}) has no setting `{unknown[0]}`", hint=near_misses(unknown[0], known))
+    needed = next(iter(known))
+    if not given.get(needed):
+        raise Misfit(f"({kind}) needs `{needed}`")
+    try:
+        return read(LineageSetting, {known[name]: one for name, one in given.items()}, kind)
+    except ConfigError as error:
+        raise Misfit(f"is wrong: {error.message}", hint=error.hint) from error
+
+
+def _sources_below(base: Path, parts: Iterable[LineageSetting]) -> tuple[LineageSetting, ...]:
+    return tuple(
+        replace(
+            one,
+            events=_globs_below(base, one.events),
+            snapshot=one.snapshot and _below(base, one.snapshot),
+            ca_bundle=one.ca_bundle and _below(base, one.ca_bundle),
+        )
+        for one in parts
+    )
+
+
 def _store_below(base: Path, url: str) -> str:
     if not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
         return url
@@ -146,6 +193,7 @@ def _paths(given: str) -> list[str]:
 _File = Annotated[Path, Form(lambda value: Path(text(value)), TEXT)]
 _Address = Annotated[str, Form(_web, TEXT)]
 _Store = Annotated[str, Form(_store, TEXT)]
+_Source = Annotated[Any, Form(_source, {"type": "object", "required": ["source"]})]
 
 # Of each setting, `at` takes a relative path from its base, `split` takes the text of an
 # environment variable apart; one that is `secret` or `refers` may be `env:NAME` or `file:PATH`.
@@ -168,10 +216,11 @@ class ProjectSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageSetting:
-    """Where lineage is read from: at most one of events, marquez, snapshot and source is given.
+    """Where lineage is read from: at most one of events, marquez, snapshot, source and sources.
 
-    `events` holds absolute paths and globs, `source` is a kind of another package. `timeout` is in
-    seconds, for one request. With `allow_torn` a last line of events that is cut off is left out,
+    `events` holds absolute paths and globs, `source` is the kind of a source by its name. Each of
+    `sources` is one of these; together they are one lineage. `timeout` is in seconds, for one
+    request. With `allow_torn` a last line of events that is cut off is left out,
     with `no_code` what the code declares.
     """
 
@@ -182,8 +231,15 @@ class LineageSetting:
         (), "files, folders, globs and URLs of OpenLineage events", at=_globs_below, split=_paths
     )
     snapshot: _File | None = member(None, "a saved lineage snapshot", at=_below)
-    source: Text | None = member(None, "a lineage source of another package")
+    source: Text | None = member(None, "`dbt`, or a lineage source of another package")
     source_settings: Mapping[str, Any] = member({}, "settings of that source", secret=True)
+    sources: tuple[_Source, ...] = member(
+        (),
+        "several sources that are one lineage: tables with `source` (`marquez`, `events`,"
+        " `snapshot`, `dbt` …) and its settings",
+        at=_sources_below,
+        secret=True,
+    )
     outbox: _File = member(
         Path(".lineage-backfill/lineage"),
         "where this project's own runs put their lineage events",
@@ -201,6 +257,20 @@ class LineageSetting:
     )
     allow_torn: bool = member(False, hidden=True)
     no_code: bool = member(False, hidden=True)
+
+    @property
+    def parts(self) -> tuple[LineageSetting, ...]:
+        """The settings of each source; none if no source is named."""
+        shared = {name: getattr(self, name) for name in ("allow_torn", "ignore_runs")}
+        if self.sources:
+            return tuple(replace(one, **shared) for one in self.sources)
+        return (self,) if self.kind else ()
+
+    @property
+    def kind(self) -> str:
+        """The kind of a single source; empty if there is none."""
+        named = [name for name in ("marquez", "events", "snapshot") if getattr(self, name)]
+        return named[0] if named else self.source or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,12 @@ class EventSource:
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError if a part cannot be read."""
         builder = LineageBuilder()
+        warnings = self.fold(builder)
+        # As of the newest event: the same files always give the same snapshot.
+        return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
+
+    def fold(self, builder: LineageBuilder) -> list[str]:
+        """Add all events, and return warnings; raises LineageError as `read` does."""
 
         def add_others(event: Any) -> None:
             if run_id(event) not in self._ignore:
@@ -117,8 +123,7 @@ class EventSource:
                     _log.info("reading %s, %d bytes", file.name, file.size)
                     torn = warnings if self._allow_torn else None
                     _fold(file, add, torn, warnings)
-        # As of the newest event: the same files always give the same snapshot.
-        return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
+        return warnings
 
 
 class _EnoughError(Exception):

@@ -34,8 +34,7 @@ def declared_in_code(project: Project) -> Project:
     no lineage is named. Raises ConfigError if one cannot be imported within a minute, and
     DeclarationError for a contradiction.
     """
-    lineage = project.lineage
-    alone = not (lineage.events or lineage.marquez or lineage.snapshot or lineage.source)
+    alone = not project.lineage.parts
     named = entries(project.declarations, project.jobs, alone=alone)
     found = [one for one in named if one in project.jobs or _path(project.code, one).exists()]
     if not found:

@@ -65,21 +65,21 @@ def lineage_origin(project: Project, environ: Mapping[str, str] | None = None) -
 
 def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets in the project file and the environment."""
-    lineage = project.lineage
-    if lineage.api_key:
-        yield lineage.api_key
-    for value in lineage.headers.values():
-        yield value
-        yield value.rpartition(" ")[2]  # of `Bearer …`
-    for address in (project.store_url, lineage.marquez or ""):
-        yield from redaction.secrets_in_address(address)
+    yield from redaction.secrets_in_address(project.store_url)
+    for lineage in (project.lineage, *project.lineage.sources):
+        yield lineage.api_key or ""
+        for value in lineage.headers.values():
+            yield value
+            yield value.rpartition(" ")[2]  # of `Bearer …`
+        yield from redaction.secrets_in_address(lineage.marquez or "")
+        yield from redaction.secrets_of(lineage.source_settings)
     for hook in project.notify:
         yield hook.secret or ""
         yield from redaction.secrets_of({"url": hook.webhook or "", "command": hook.command})
         yield from redaction.secrets_in_path(urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
     engines = ({**one.settings, "live": one.live} for one in project.declarations.engines)
-    for table in (project.spark, lineage.source_settings, *engines):
+    for table in (project.spark, *engines):
         yield from redaction.secrets_of(table)
 
 

@@ -21,6 +21,7 @@ from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.names import keep_names, kept_names
+from lineage_backfill.sources.several import SeveralSources
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
     HTTP_SETTINGS,
@@ -84,8 +85,13 @@ class ProjectLineage:
 
         From Marquez, the newest events are sampled; a saved snapshot has none.
         """
-        source = self._source()
-        events = source.sample(_SAMPLED) if isinstance(source, EventSample) else []
+        sources = map(self._single, self._project.lineage.parts)
+        events = [
+            event
+            for source in sources
+            if isinstance(source, EventSample)
+            for event in source.sample(_SAMPLED)
+        ]
         return len(events), unread_facets(events)
 
     def known_names(self) -> tuple[list[DatasetRef], list[JobRef]]:
@@ -96,14 +102,8 @@ class ProjectLineage:
         """
         if self._names_file.exists():
             return kept_names(self._names_file)
-        lineage = self._project.lineage
-        if lineage.events:
-            size = load(EVENT_SOURCE)(lineage.events).size()
-        elif lineage.snapshot:
-            size = lineage.snapshot.stat().st_size
-        else:
-            return [], []
-        if size > _QUICKLY_READ:
+        parts = self._project.lineage.parts
+        if not parts or sum(map(_size, parts)) > _QUICKLY_READ:
             return [], []
         snapshot = self._declared(self.read_source())
         return sorted(snapshot.datasets), sorted(snapshot.jobs)
@@ -127,6 +127,12 @@ class ProjectLineage:
 
     def _source(self) -> LineageSource:
         lineage = self._project.lineage
+        found = [(one.kind, self._single(one)) for one in lineage.parts]
+        if lineage.sources:
+            return SeveralSources(found)
+        return found[0][1] if found else _ProjectAlone(self._project.declarations)
+
+    def _single(self, lineage: LineageSetting) -> LineageSource:
         source: LineageSource
         if lineage.events:
             source = load(EVENT_SOURCE)(
@@ -138,7 +144,7 @@ class ProjectLineage:
             source = load(OTHER_SOURCE)(
                 lineage.source, lineage.source_settings, project=self._project.root
             )
-        elif lineage.marquez:
+        else:
             source = load(MARQUEZ_SOURCE)(
                 lineage.marquez,
                 api_key=lineage.api_key,
@@ -148,8 +154,6 @@ class ProjectLineage:
                 cache=self._cache if lineage.cache else None,
                 ignore=lineage.ignore_runs,
             )
-        else:
-            source = _ProjectAlone(self._project.declarations)
         return source
 
     @property
@@ -195,16 +199,25 @@ class _ProjectAlone:
         )
 
 
+def _size(lineage: LineageSetting) -> int:
+    """Return the number of bytes of a source; that of a server is more than can be read quickly."""
+    if lineage.events:
+        return int(load(EVENT_SOURCE)(lineage.events).size())
+    return lineage.snapshot.stat().st_size if lineage.snapshot else _QUICKLY_READ + 1
+
+
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     """Return warnings about what the user left out: code, and the runs of `ignore_runs`."""
     code = ("--no-code leaves out what the code of the project declares",) * lineage.no_code
     runs = ", ".join(lineage.ignore_runs)
     if not runs:
         return code
-    if lineage.snapshot:
+    kinds = [one.kind for one in lineage.parts]
+    others = [kind for kind in kinds if kind not in ("events", "marquez")]
+    if "snapshot" in kinds:
         text = f"`ignore_runs` changes no saved snapshot: save it again without {runs}"
-    elif lineage.source:
-        text = f"`ignore_runs` is not known to the lineage source {lineage.source!r}: {runs}"
+    elif others:
+        text = f"`ignore_runs` is not known to the lineage source {others[0]!r}: {runs}"
     else:
         text = f"`ignore_runs` leaves these runs out of the lineage: {runs}"
     return (*code, text)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage_backfill.cli.main import main
+from lineage_backfill.sources.events import EventSource
+from lineage_backfill.sources.snapshot import save_snapshot
+from tests.fake_marquez import FakeMarquez
 
 FOLDERS = sorted(file.parent for file in Path(__file__).parent.rglob("expected.json"))
 
@@ -23,9 +27,42 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def test_a_plan_holds_what_the_lineage_says(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    check(folder, folder / "lineage-backfill.toml", capsys)
+
+
+SEVERAL = {
+    "two files": '{ source = "events", paths = ["first.ndjson"] }'
+    ' , { source = "events", paths = ["second.ndjson"] }',
+    "a server": '{ source = "marquez", url = "URL" }',
+    "a file and a server": '{ source = "events", paths = ["second.ndjson"] }'
+    ' , { source = "marquez", url = "URL" }',
+    "a snapshot and a file": '{ source = "snapshot", path = "taken" }'
+    ' , { source = "events", paths = ["first.ndjson", "second.ndjson"] }',
+}
+
+
+@pytest.mark.parametrize("sources", SEVERAL)
+def test_several_sources_give_the_same_plan(
+    folder: Path, sources: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (folder / "events.ndjson").read_text().splitlines(keepends=True)
+    (tmp_path / "first.ndjson").write_text("".join(lines[::2]))
+    (tmp_path / "second.ndjson").write_text("".join(lines[1::2]))
+    save_snapshot(EventSource([folder / "events.ndjson"]).read(), tmp_path / "taken")
+    # A half is on the server if the other one is in a file.
+    server = FakeMarquez(json.loads(line) for line in lines[:: 1 + ("file" in sources)])
+    toml = (folder / "lineage-backfill.toml").read_text()
+    config = tmp_path / "lineage-backfill.toml"
+    with server.serve() as url:
+        several = f"sources = [{SEVERAL[sources].replace('URL', url)}]"
+        config.write_text(re.sub(r"^events *=.*$", several, toml, flags=re.MULTILINE))
+        check(folder, config, capsys)
+
+
+def check(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Compare the plan of a project file with the answer in the folder."""
     expected = json.loads((folder / "expected.json").read_text())
-    config = str(folder / "lineage-backfill.toml")
-    code = main(["impact", *expected["arguments"], "--json", "--config", config])
+    code = main(["impact", *expected["arguments"], "--json", "--config", str(config)])
     told = capsys.readouterr()
     assert code == expected.get("exit", 0), told.err
     if code not in (0, 2):

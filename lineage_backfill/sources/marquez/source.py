@@ -14,6 +14,7 @@ from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.http import HttpClient, HttpSettings
+from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.catalogue import Catalogue
@@ -56,6 +57,11 @@ class MarquezSource:
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises LineageError if it cannot be read."""
+        builder, warnings, taken_at = self.built()
+        return builder.snapshot(source="marquez", taken_at=taken_at, warnings=warnings)
+
+    def built(self) -> tuple[LineageBuilder, list[str], datetime]:
+        """Return all events, folded, with warnings and the time; raises LineageError as `read`."""
         with closing(HttpClient(self._address, self._settings)) as client, collector_paused():
             try:
                 return self._read(Api(client))
@@ -70,7 +76,7 @@ class MarquezSource:
         with closing(HttpClient(self._address, self._settings)) as client:
             return newest_events(Api(client), most)
 
-    def _read(self, api: Api) -> LineageSnapshot:
+    def _read(self, api: Api) -> tuple[LineageBuilder, list[str], datetime]:
         taken_at, born = self._clock(), _born(api)
         history = EventHistory.read(api, self._cache, born, self._ignore)
         catalogue = Catalogue(api, history)
@@ -93,8 +99,7 @@ class MarquezSource:
                 f"{self._address}: another server answers than at the beginning of the read",
                 hint="Name one server, not a balancer before several; if it was reset, try again.",
             )
-        warnings = tuple(dict.fromkeys(api.warnings))
-        return history.builder.snapshot(source="marquez", taken_at=taken_at, warnings=warnings)
+        return history.builder, list(dict.fromkeys(api.warnings)), taken_at
 
     def _identity(self) -> str:
         """Return an id of the server as this user sees it."""

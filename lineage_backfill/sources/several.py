@@ -1,0 +1,61 @@
+"""Several sources as one lineage; an error or an unreachable one leaves no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from lineage_backfill.errors import BackfillError
+from lineage_backfill.lineage.events.build import LineageBuilder
+from lineage_backfill.lineage.joined import joined
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.ports import BuiltSource, FoldedSource, LineageSource
+
+
+class SeveralSources:
+    """The lineage of `sources`, each with its kind.
+
+    The events of all are folded as those of one source; what has no events is joined with them.
+    """
+
+    def __init__(self, sources: Sequence[tuple[str, LineageSource]]) -> None:
+        self._sources = [
+            (f"source {number} of [lineage] ({kind})", source)
+            for number, (kind, source) in enumerate(sources, 1)
+        ]
+        self._source = ", ".join(dict.fromkeys(kind for kind, _ in sources))
+
+    def read(self) -> LineageSnapshot:
+        """Return the whole lineage; raises the error of a source, with its name."""
+        builder = LineageBuilder()
+        warnings, times, parts = list[str](), list[datetime](), list[LineageSnapshot]()
+        for name, source in sorted(self._sources, key=lambda one: _turn(one[1])):
+            with _named(name):
+                if isinstance(source, BuiltSource) and not times:
+                    builder, found, time = source.built()
+                    times.append(time)
+                    warnings += found
+                elif isinstance(source, FoldedSource):
+                    warnings += source.fold(builder)
+                else:
+                    parts.append(source.read())
+        times += [builder.newest] if builder.newest else []
+        taken_at = max(times, default=None)
+        events = builder.snapshot(taken_at=taken_at, warnings=warnings)
+        return replace(joined([events, *parts]) if parts else events, source=self._source)
+
+
+def _turn(source: LineageSource) -> int:
+    """Return when a source is read: a server's events, other events, what has none."""
+    return 0 if isinstance(source, BuiltSource) else 1 if isinstance(source, FoldedSource) else 2
+
+
+@contextmanager
+def _named(source: str) -> Iterator[None]:
+    try:
+        yield
+    except BackfillError as error:
+        error.message = f"{source}: {error.message}"
+        raise
