@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
 from lineage_backfill.project.resolve.resolver import JobFacts
@@ -28,7 +29,7 @@ def fingerprint(
     """Return `hash` over jobs, datasets and roots, and `parts`, one hash for each.
 
     Run history, and jobs that the change does not reach, are not part of it. The parts are short
-    hashes, so that a stale plan can name what changed.
+    hashes, so that a stale plan can name what changed; `calendars` are the keys of each dataset.
     """
     snapshot = resolver.snapshot
     lines = {"zone": repr(resolver.declarations.zone)}
@@ -54,7 +55,29 @@ def fingerprint(
         digest = hashlib.sha256(line.encode()).digest()
         whole.update(name.encode() + b"\n" + digest)
         parts[name] = digest[:6].hex()
-    return {"hash": "sha256:" + whole.hexdigest(), "parts": parts}
+    calendars = {_line(ref): _in_words(resolver.calendar(ref)) for ref in sorted(datasets)}
+    return {"hash": "sha256:" + whole.hexdigest(), "parts": parts, "calendars": calendars}
+
+
+def moved_calendars(basis: Mapping[str, Any], resolver: Resolver) -> list[str]:
+    """Return which datasets of a plan's basis have other keys now, each as a clause."""
+    now = {_line(ref): ref for ref in resolver.edges.datasets}
+    return [
+        f"{name} was by {before} and is by {after}"
+        for name, before in (basis.get("calendars") or {}).items()
+        if before != (after := _in_words(resolver.calendar(now[name]) if name in now else None))
+    ]
+
+
+def _in_words(calendar: Calendar | None) -> str:
+    """Return what the keys of a calendar are, whatever its first and last key."""
+    if calendar is None:
+        return "unknown keys"
+    times = dict.fromkeys(
+        f"{' '.join(axis.grid.family)} in {axis.grid.zone.name}" for _, axis in calendar.parts
+    )
+    statics = [axis.name or "given keys" for axis in calendar.statics]
+    return " and ".join([*times, *statics]) or "no keys"
 
 
 @lru_cache(maxsize=4096)  # thousands of jobs share a declaration

@@ -22,11 +22,13 @@ from lineage_backfill.errors import (
     EnvironmentMissingError,
     PrunedError,
     ServiceUnreachableError,
+    StalePlanError,
     UnknownNameError,
     UsageError,
 )
 from lineage_backfill.files import private, private_folder
-from lineage_backfill.model import BackfillState
+from lineage_backfill.model import BackfillState, listed
+from lineage_backfill.planning.fingerprint import moved_calendars
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     MAX_TITLE,
@@ -277,14 +279,27 @@ class Runner:
     ) -> BackfillOutcome:
         with self._workspace.open_store() as store:
             record = self._found(store, backfill)
+            plans = plans_of(store, record.id)
+            if record.undo_of is None:
+                self._refuse_moved_calendars(plans)
             with self._executor(
-                plans_of(store, record.id),
+                plans,
                 store,
                 max_parallel=record.settings.max_parallel,
                 undo_of=record.undo_of,
             ) as executor:
                 outcome = self._drive(executor, partial(verb, executor), record.id)
         return replace(outcome, had_succeeded=record.state is BackfillState.SUCCEEDED)
+
+    def _refuse_moved_calendars(self, plans: Sequence[Plan]) -> None:
+        """Raise StalePlanError if the keys of a plan would now mean other data."""
+        for plan in plans:
+            found = moved_calendars(plan.lineage, self._workspace.resolver_of(plan))
+            if found:
+                raise StalePlanError(
+                    f"the plan is stale: {listed(found)}",
+                    hint="Declare what held before to go on, or plan again with `impact`.",
+                )
 
     def _begin(self, executor: Executor, store: RunStore, backfill: str) -> BackfillOutcome:
         """Drive a new backfill."""

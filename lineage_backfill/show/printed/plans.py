@@ -63,12 +63,16 @@ class PlanRequest(TypedDict):
 
 
 class PlanLineage(TypedDict):
-    """The lineage of a plan; `parts` has a short hash of each job and dataset it rests on."""
+    """The lineage of a plan; `parts` has a short hash of each job and dataset it rests on.
+
+    `calendars` has the keys of each dataset in words.
+    """
 
     source: str
     hash: Hash
     taken_at: Moment | None
     parts: NotRequired[dict[str, str]]
+    calendars: NotRequired[dict[str, str]]
 
 
 class PathStep(TypedDict):

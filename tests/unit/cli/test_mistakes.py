@@ -89,3 +89,24 @@ def test_a_gate_fails_where_all_is_blocked(capsys: pytest.CaptureFixture[str]) -
     assert main([*change, "--detailed-exitcode"]) == 3
     assert main(change) == 0
     capsys.readouterr()
+
+
+@pytest.mark.usefixtures("example")
+def test_a_backfill_whose_calendar_moved_is_not_resumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project = Path("lineage-backfill.toml")
+    before = project.read_text()
+    failing = before.replace('argv = ["echo"', 'argv = ["false"')
+    project.write_text(failing)
+    assert main(["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes"]) == 3
+    project.write_text(before.replace('zone = "Europe/Berlin"', 'zone = "America/New_York"'))
+    capsys.readouterr()
+    for verb in ("resume", "retry"):
+        assert main([verb]) == 5
+        message = capsys.readouterr().err
+        assert (
+            "sales_daily was by day in Europe/Berlin and is by day in America/New_York" in message
+        )
+    project.write_text(before.replace('end = "2024-03-31"', 'end = "2024-03-30"'))
+    assert main(["retry"]) == 0, "another newest key is no other calendar"
