@@ -45,12 +45,22 @@ _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The result of one check; `fix` says how to fix it, and is empty if it passed."""
+    """The result of one check; `fix` says how to fix it, and is empty if it passed.
+
+    One that is not `checked` had nothing to look into, and is no failure.
+    """
 
     name: str
     detail: str
     fix: str = ""
     ok: bool = True
+    checked: bool = True
+
+
+class _NotChecked(str):
+    """Why a check had nothing to look into."""
+
+    __slots__ = ()
 
 
 @takes_options
@@ -127,7 +137,7 @@ class _Doctor:
         snapshot = self._workspace.snapshot
         origin = lineage_origin(self._project)
         if not origin:
-            return "no lineage is named; only the project file counts"
+            return _NotChecked("no lineage is named; only the project counts")
         parts = [counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset")]
         if snapshot.warnings:
             parts.append(counted(len(snapshot.warnings), "warning"))
@@ -136,7 +146,7 @@ class _Doctor:
     def _check_facets(self) -> str:
         """Report which facets of some events are not understood; never a failure."""
         number, unread = self._workspace.lineage.unread_facets()
-        return unread_in_words(number, unread) if number else "no events to check"
+        return unread_in_words(number, unread) if number else _NotChecked("no events")
 
     def _has_airflow(self) -> bool:
         try:
@@ -187,7 +197,9 @@ class _Doctor:
                 f"read by the plan, but past retention: {keys}",
                 hint="Restore them, or make a new plan: it leaves out the runs that need them.",
             )
-        return "every partition that it reads is within retention"
+        if not any(declared.retention for declared in self._project.declarations.datasets):
+            return _NotChecked("no dataset declares a retention")
+        return "every partition that it reads is within the declared retention"
 
     def _check_inputs(self) -> str:
         """Check whether every input partition that the plan needs was ever written."""
@@ -199,9 +211,15 @@ class _Doctor:
                 hint='Write them first; to read them as empty, declare on_missing = "read" in'
                 " [[job.reads]].",
             )
-        return (
-            "; ".join(map(lost_in_words, lost[:3])) or "every partition that it needs was written"
-        )
+        if lost:
+            return "; ".join(map(lost_in_words, lost[:3]))
+        known = self._planning.read_logs({run.job for run in self._runs}).known
+        read = {part.dataset for run in self._runs for part in run.reads}
+        unread = listed(sorted(read - known.keys()), 3)
+        if not read & known.keys():
+            return _NotChecked(f"no log of {unread} is known" if unread else "it reads nothing")
+        rest = f"; {unread} not checked: their logs are not known" if unread else ""
+        return f"every partition that it needs of {counted(len(known), 'table')} was written{rest}"
 
     def _check_tables(self) -> str:
         """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
@@ -224,7 +242,8 @@ class _Doctor:
         cut = [one.since for one in tables.known.values() if one.since is not None]
         reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
         rest = f"; {unplaced} without a declared location were not checked" if unplaced else ""
-        return f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
+        found = f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
+        return found if tables.known else _NotChecked(found)
 
     def _check_undo(self) -> str:
         """Check whether written tables keep replaced data long enough for an undo."""
@@ -237,7 +256,7 @@ class _Doctor:
                 hint="Raise the table's retention properties; no undo restores an identity column.",
             )
         if not judged:
-            return "no table that a job writes is known"
+            return _NotChecked("no table that a job writes is known")
         return f"{counted(len(judged), 'table')} checked: replaced data stays for a week"
 
     def _check_clock(self) -> str:
@@ -269,7 +288,7 @@ class _Doctor:
             raise EnvironmentMissingError(
                 f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
             )
-        return "agrees with the file system and the lineage"
+        return "agrees with the file system" + (" and the lineage" if newest else "")
 
     def _check_engines(self) -> dict[str, Callable[[], str]]:
         """Return a check for each engine that is a service."""
@@ -297,7 +316,7 @@ class _Doctor:
         with suppress(BackfillError):  # the check of the lineage reports it
             needed = bool(self._spark_jobs())
         if not needed:
-            return {"spark": lambda: "not needed: no declared job runs on Spark from here"}
+            return {"spark": lambda: _NotChecked("no declared job runs on Spark from here")}
         return {"java": _check_java, "spark": _check_spark, "jars": _check_jars}
 
     def _spark_jobs(self) -> list[JobRef]:
@@ -358,7 +377,8 @@ class _Doctor:
 
 def _check(name: str, check: Callable[[], str]) -> Check:
     try:
-        return Check(name=name, detail=check())
+        detail = check()
+        return Check(name=name, detail=detail, checked=not isinstance(detail, _NotChecked))
     except BackfillError as error:
         return Check(name=name, detail=error.message, fix=error.hint, ok=False)
 
@@ -402,5 +422,5 @@ def _table(checks: list[Check]) -> Table:
         text = Text(safe(one.detail))
         return text.append(f"\n{safe(one.fix)}", style="yellow") if one.fix else text
 
-    rows = ((mark(one.ok), one.name, found(one)) for one in checks)
+    rows = ((mark(one.ok if one.checked else None), one.name, found(one)) for one in checks)
     return table("", "Check", "Found", rows=rows)

@@ -61,6 +61,7 @@ class Check(TypedDict):
     detail: str
     fix: str
     ok: bool
+    checked: Annotated[bool, "False if there was nothing to look into."]
 
 
 class Doctor(TypedDict):
