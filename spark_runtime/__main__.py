@@ -20,6 +20,7 @@ if not __package__:
 
 from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.project.declarations import JobPartitioning
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.strict_json import read_parameters
@@ -207,7 +208,7 @@ def _scheduled(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, st
         reads=job.reads,
         writes=job.writes,
         calendar=job.calendar,
-        batch=job.batch,
+        runs=JobPartitioning(batch=job.batch, depends_on_past=job.depends_on_past),
     )
     parameters = read_parameters(options.parameter)
     wanted = read_request(options, parameters=parameters, result_path=options.result)

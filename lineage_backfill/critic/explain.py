@@ -180,6 +180,8 @@ def _direct(planning: Planning, facts: JobFacts, keys: PartitionSet) -> Partitio
 def _earlier(planning: Planning, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
     """Return the stale keys that write what the keys read of the job's own output."""
     makers, own = NOTHING, planning.propagation.results[facts].stale
+    if facts.past is not None:
+        makers = facts.past.reads.required(keys) & own
     for edge in facts.inputs:
         for output in facts.outputs:
             if edge.data is output.data and edge.mapping and output.mapping:

@@ -25,7 +25,16 @@ Layer = tuple[str, Any]
 _DEFAULT: Final = "default"
 _GUARD: Final = ("guard", _DEFAULT)
 _DATASET: Final = ("columns", "retention", "format", "location", "table", "row_key", "mask")
-_JOB: Final = ("batch", "engine", "entrypoint", "pool", "priority", "protected", "idempotent")
+_JOB: Final = (
+    "batch",
+    "depends_on_past",
+    "engine",
+    "entrypoint",
+    "pool",
+    "priority",
+    "protected",
+    "idempotent",
+)
 _SCHEDULE: Final = ("schedule", "schedule_zone", "collect_schedule_gaps", "retired", "replaces")
 _RULES: Final = ("timeout", "retries", "retry_wait", "retry_on", "only_between")
 _WRITE: Final = {

@@ -82,7 +82,7 @@ class Describer:
         reason["inputs"] = [self._edge_of(facts.ref, edge) for edge in stale_inputs]
         if facts.lookback and not self._exact:
             reason["lookback"] = facts.lookback
-        if any(edge.own for edge in facts.live):
+        if facts.own:
             reason["self_dependent"] = True
         evidence = self._resolver.evidence(facts)
         if evidence is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Final
@@ -102,6 +102,9 @@ class _Ways:
             if edge.own and edge.mapping is not None and writes is not None:
                 to = self.to(edge)
                 found.append(OwnEdge(reads=edge.mapping, writes=writes, of=group, to=to))
+        if facts.past is not None:
+            groups = range(len(self.outputs))
+            found += [replace(facts.past, of=group, to=(group,)) for group in groups]
         return found
 
 
@@ -558,8 +561,12 @@ class _Run:
                     makers.setdefault(output.data, []).append((facts, output.mapping))
         needs: dict[_Node, dict[_Node, None]] = {}
         for facts in jobs:
-            for key in self.results[facts].planned.singles():
+            planned = self.results[facts].planned
+            for key in planned.singles():
                 found = needs[facts, key] = {}
+                if facts.past is not None:
+                    before = self.memo.required(facts.past.reads, key) & planned
+                    found.update(((facts, one), None) for one in before.singles())
                 for edge in facts.live:
                     if edge.mapping is None:
                         continue

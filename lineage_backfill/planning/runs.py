@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 
 from lineage_backfill.errors import BackfillError
@@ -109,6 +109,11 @@ class _Batches:
     def __init__(self, keys: Sequence[PartitionSet]) -> None:
         self.keys = keys
         self._made: dict[tuple[EdgeMapping, bool], Bounded[PartitionSet, Sequence[int]]] = {}
+
+    @cached_property
+    def holding(self) -> Bounded[PartitionSet, Sequence[int]]:
+        """The runs that hold any of some run keys, by their positions."""
+        return _index(self.keys)
 
     def made_by(
         self, output: Output, memo: KeyMemo, *, begun: bool
@@ -237,6 +242,9 @@ class Runs:
                         # Its own keys run in order, also if several write one partition.
                         found = found[: bisect_left(found, number - job.first)]
                     waits.update([maker.first + place for place in found])
+            if job.facts.past is not None:
+                held = job.batches.holding[memo.required(job.facts.past.reads, keys)]
+                waits.update([job.first + place for place in held if job.first + place < number])
             if job.facts in self._earlier:
                 waits |= self._writers_before(job, keys)
             self._needs.extend(sorted(waits))

@@ -486,11 +486,13 @@ class DagTasks:
 class JobPartitioning(Partitioning):
     """What a job's facet states of it: run calendar, batching of keys, and edges.
 
+    With `depends_on_past` each run key needs the one before, as in a table that is merged in order.
     `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
     where the readers' partitions begin) or N (at most N keys in one run).
     """
 
     batch: BatchPolicy | None = None
+    depends_on_past: bool | None = None
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
 

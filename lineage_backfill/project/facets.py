@@ -127,8 +127,9 @@ def job_facet(declared: JobPartitioning, zone: str) -> dict[str, Any]:
         replace(write, merge_on=(), delete_when=None, delete_missing=None, shares=())
         for write in declared.writes
     ]
-    edges = {"reads": tuple(reads), "writes": tuple(writes), "batch": declared.batch}
-    facet = _facet(_zoned(JobPartitioning, declared, zone, **edges))
+    more: Any = {"batch": declared.batch, "depends_on_past": declared.depends_on_past}
+    more |= {"reads": tuple(reads), "writes": tuple(writes)}
+    facet = _facet(_zoned(JobPartitioning, declared, zone, **more))
     for edge in (*facet.get("reads", ()), *facet.get("writes", ())):
         if namespace := edge.pop("namespace", None):
             edge["dataset"] = {"namespace": namespace, "name": edge["dataset"]}

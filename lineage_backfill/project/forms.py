@@ -88,7 +88,9 @@ def _reach(least: int) -> Form:
             found = Span.read(value)
             if found is None or not least * _LONGEST <= found.count <= _LONGEST:
                 hint = 'Write a number of run keys, or a length of time: "90m", "4h" or "1d".'
-                raise Misfit("is {value}, which is not such a length of time", value, hint=hint)
+                raise Misfit(
+                    "must be a whole number or such a length of time, not {value}", value, hint=hint
+                )
             return found
         if type(value) is not int and not (type(value) is float and value.is_integer()):
             raise Misfit("must be a whole number or a length of time, not {value}", value)

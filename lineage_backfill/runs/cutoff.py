@@ -132,7 +132,7 @@ class Cutoff:
         """
         facts = self._resolver.job(run.job)
         calendar = facts.calendar
-        if calendar is None or not self._contents.has_runs(facts):
+        if calendar is None or facts.past is not None or not self._contents.has_runs(facts):
             return run, ()
         keys = parse(calendar, run.partitions)
         needed = self._needed(facts, calendar, keys)

@@ -171,20 +171,45 @@ class Write(WriteRules):
         return read(WriteDeclaration, values, f"output {ref}", fault=DeclarationError)
 
 
-def window(dataset: Dataset | str, *, before: int | None = None, after: int | None = None) -> Read:
+def window(
+    dataset: Dataset | str,
+    *,
+    before: int | str | None = None,
+    after: int | str | None = None,
+    lookback: int | None = None,
+) -> Read:
     """Read an input from `before` run keys before each key of the run to `after` keys after it.
 
-    Raises DeclarationError.
+    A text such as `4h` or `1d` counts time instead of keys. Raises DeclarationError.
 
     >>> window("flights_daily", before=6).how.before
     6
     """
-    return _mapped(dataset, mapping="window", before=before, after=after)
+    given = {"before": before, "after": after, "lookback": lookback}
+    return _mapped(dataset, mapping="window", **given)
 
 
-def offset(dataset: Dataset | str, by: int) -> Read:
-    """Read the period `by` run keys later; `by=-1` is the previous one; raises DeclarationError."""
-    return _mapped(dataset, mapping="offset", by=by)
+def offset(dataset: Dataset | str, by: int | str, *, lookback: int | None = None) -> Read:
+    """Read the period `by` run keys later; `by=-1` is the previous one, `by="-1d"` a day before.
+
+    Raises DeclarationError.
+    """
+    return _mapped(dataset, mapping="offset", by=by, lookback=lookback)
+
+
+def last(dataset: Dataset | str, *, lookback: int | None = None) -> Read:
+    """Read the newest partition of an input that exists when the run is planned."""
+    return _mapped(dataset, mapping="last", lookback=lookback)
+
+
+def as_of(dataset: Dataset | str, *, lookback: int | None = None) -> Read:
+    """Read the last partition of an input that begins at a key's start or before."""
+    return _mapped(dataset, mapping="as_of", lookback=lookback)
+
+
+def overlap(dataset: Dataset | str, *, lookback: int | None = None) -> Read:
+    """Read an input as the calendars have it; `lookback` is of this input alone."""
+    return _mapped(dataset, lookback=lookback)
 
 
 def _mapped(dataset: Dataset | str, **settings: Any) -> Read:

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from lineage_backfill.errors import BackfillError
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.project.declarations import DimensionMapping, ReadDeclaration
 from spark_runtime.errors import EntrypointError
 from spark_runtime.job.datasets import DEFAULT, Calendar, Dataset, Read, Write, dimension_tables
@@ -112,6 +113,8 @@ def _job_table(name: str, entrypoint: str, job: JobDefinition | Query) -> dict[s
         table["dimensions"] = dimension_tables(calendar)
     if job.batch != "key":
         table["batch"] = job.batch
+    if job.depends_on_past is not None:
+        table["depends_on_past"] = job.depends_on_past
     table["reads"] = [_read_table(read) for read in job.reads]
     table["writes"] = [_write_table(write) for write in job.writes]
     return table
@@ -141,6 +144,8 @@ def _plain(value: Any) -> Any:
         return {"mapping": value.mapping} | _stated(replace(value), plain)
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, Span):
+        return str(value)
     return list(value) if isinstance(value, tuple) else value
 
 

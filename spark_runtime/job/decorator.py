@@ -49,6 +49,10 @@ class Job(Protocol):
     def batch(self) -> Batch:
         """Whether it computes several keys at once ("range") or one by one ("key")."""
 
+    @property
+    def depends_on_past(self) -> bool | None:
+        """Whether each key needs the one before."""
+
     def run(self, context: RunContext) -> None:
         """Read, compute and write according to the run spec."""
 
@@ -69,6 +73,7 @@ class JobDefinition:
     writes: tuple[Write, ...]
     calendar: Calendar | Sequence[Dimension] | None = None
     batch: Batch = "key"
+    depends_on_past: bool | None = None
     auto_filter: bool = True
     checks: tuple[Check, ...] = ()
     ignore: str | Sequence[str] = ()
@@ -152,6 +157,7 @@ def job(
     outputs: str | Sequence[Dataset | str] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
     batch: Batch = "key",
+    depends_on_past: bool | None = None,
     mode: WriteMode | None = None,
     on_empty: OnEmpty | None = None,
     on_drift: OnDrift | None = None,
@@ -169,13 +175,14 @@ def job(
     """Declare a function as a job; the function itself is unchanged.
 
     `inputs` maps its parameters to datasets: by name (bare, or `namespace:name`) where the project
-    file declares them, else as a `Dataset`, with `window`, `offset` or `all_partitions` around it
-    where the default does not hold. A further parameter annotated `RunContext` is given the run,
-    one named `backfill_key` the key of a run that has one. It returns one DataFrame for `output`,
-    or a dict with one for each of `outputs`. `calendar` and the settings of `[[job.writes]]` mean
-    what they mean in the project file, which takes precedence, as does the run spec of a planned
-    run. `all_partitions` makes every input be read whole, without `auto_filter` the function
-    filters for itself. Raises EntrypointError where parameters and inputs do not match.
+    file declares them, else as a `Dataset`, with `window`, `offset`, `as_of`, `last`, `overlap` or
+    `all_partitions` around it where the default does not hold. A further parameter annotated
+    `RunContext` is given the run, one named `backfill_key` the key of a run that has one. It
+    returns one DataFrame for `output`, or a dict with one for each of `outputs`. `calendar`,
+    `depends_on_past` and the settings of `[[job.writes]]` mean what they mean in the project file,
+    which takes precedence, as does the run spec of a planned run. `all_partitions` makes every
+    input be read whole, without `auto_filter` the function filters for itself. Raises
+    EntrypointError where parameters and inputs do not match.
 
     >>> @job(inputs={"flights": "flights_clean"}, output="flights_daily")
     ... def flights_daily(flights):
@@ -211,6 +218,7 @@ def job(
             writes=tuple(Write(dataset, **rules) for dataset in written),
             calendar=calendar,
             batch=batch,
+            depends_on_past=depends_on_past,
             auto_filter=auto_filter,
             checks=tuple(checks),
             ignore=ignore,

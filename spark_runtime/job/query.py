@@ -40,6 +40,7 @@ class _Header(WriteRules):
     inputs: Mapping[str, Text | ReadDeclaration] | None = None
     output: Text | None = None
     batch: Batch = "key"
+    depends_on_past: bool | None = None
     auto_filter: bool = True
     ignore: Texts = ()
     newest_by: Texts = ()
@@ -54,6 +55,7 @@ class Query:
     inputs: Mapping[str, Read] | None = None
     writes: tuple[Write, ...] = ()
     batch: Batch = "key"
+    depends_on_past: bool | None = None
     auto_filter: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     calendar: None = None
@@ -116,6 +118,7 @@ def load_query(path: Path) -> Query:
         inputs=None if inputs is None else {view: _read(one) for view, one in inputs.items()},
         writes=() if header.output is None else (write,),
         batch=header.batch,
+        depends_on_past=header.depends_on_past,
         auto_filter=header.auto_filter,
         options={name: value for name, value in options.items() if value},
     )

@@ -41,6 +41,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
     JobDeclaration,
+    JobPartitioning,
     ReadDeclaration,
     WriteDeclaration,
 )
@@ -75,6 +76,7 @@ from spark_runtime.job.datasets import Calendar, Dataset, Dimension, Read, Write
 
 Batch = Literal["key", "range"]
 
+_AS_DECLARED = JobPartitioning()
 _log = logging.getLogger(__name__)
 #: How far the clock of this machine may be behind that of the scheduler.
 _CLOCK_SKEW = timedelta(days=1)
@@ -204,7 +206,7 @@ def declare(
     reads: Iterable[Read] = (),
     writes: Iterable[Write] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
-    batch: Batch | None = None,
+    runs: JobPartitioning = _AS_DECLARED,
 ) -> DeclaredJob:
     """Return a job as declared by the project file and the job itself; the file takes precedence.
 
@@ -247,7 +249,8 @@ def declare(
         writes=tuple(
             replace(one.declaration(data), namespace=_space(data, home)) for data, one in written
         ),
-        batch=batch,
+        batch=runs.batch,
+        depends_on_past=runs.depends_on_past,
     )
     known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
     inputs = [data for data, _ in read]

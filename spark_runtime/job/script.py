@@ -163,6 +163,7 @@ class Script:
     writes: Sequence[Write] = ()
     calendar: None = None
     batch: Batch = "range"
+    depends_on_past: bool | None = None
 
     def run(self, context: RunContext) -> None:
         """Run the file; `run_context()` in it returns the run. Raises what the file raises."""

@@ -9,7 +9,7 @@ import pytest
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.plans.request import ChangedDataset, Request
-from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.declarations import Declarations, JobPartitioning
 from lineage_backfill.sources.events import EventSource
 from spark_runtime.configuration import load_project
 from spark_runtime.emit.lineage import Emitter, InputSeen, OutputSeen
@@ -50,7 +50,7 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = load_project(tmp_path)
     for name, (reads, writes) in JOBS.items():
         batch: Batch = "range" if name == "sum_up" else "key"
-        job = declare(project, name, reads=reads, writes=writes, batch=batch)
+        job = declare(project, name, reads=reads, writes=writes, runs=JobPartitioning(batch=batch))
         (spec,) = run_specs(
             job, project, StartRequest(exact=True), datetime(2024, 3, 20, 12, tzinfo=UTC)
         )

@@ -141,3 +141,59 @@ def test_a_window_and_an_offset_may_count_time(
     """
     plan = impact(tmp_path, toml, capsys, "hours", "--partitions", changed)
     assert planned(plan, "sum") == expected
+
+
+SCD2 = """
+[[dataset]]
+name = "changes"
+grain = "day"
+start = "2024-03-20"
+[[dataset]]
+name = "customers"
+grain = "none"
+[[dataset]]
+name = "report"
+grain = "day"
+start = "2024-03-30"
+[[job]]
+name = "merge"
+grain = "day"
+start = "2024-03-20"
+depends_on_past = true
+[[job.reads]]
+dataset = "changes"
+[[job.reads]]
+dataset = "customers"
+[[job.writes]]
+dataset = "customers"
+mode = "merge"
+merge_on = ["id"]
+[[job]]
+name = "report"
+[[job.reads]]
+dataset = "customers"
+[[job.writes]]
+dataset = "report"
+"""
+
+
+def test_a_job_that_depends_on_its_past_continues_in_order_to_the_newest_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = impact(tmp_path, SCD2, capsys, "changes", "--partitions", "2024-03-28")
+    assert planned(plan, "merge") == ["2024-03-28..2024-03-31"]
+    assert planned(plan, "report") == ["2024-03-30..2024-03-31"]
+    runs = {(one["job"]["name"], *one["partitions"]): one for one in plan["runs"]}
+    merges = [runs["merge", f"2024-03-{day}"] for day in (28, 29, 30, 31)]
+    assert [one["upstream"] for one in merges] == [[], *([one["id"]] for one in merges[:-1])]
+    assert merges[-1]["id"] in runs["report", "2024-03-30"]["upstream"]
+
+
+def test_a_job_without_time_cannot_depend_on_its_past(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = SCD2.replace('name = "merge"\ngrain = "day"\nstart = "2024-03-20"\n', 'name = "merge"\n')
+    plan = impact(tmp_path, toml, capsys, "changes", "--partitions", "2024-03-28")
+    found = {one["job"]["name"]: one for one in plan["jobs"]}
+    assert found["merge"]["status"] == "blocked"
+    assert "depends on its past" in found["merge"]["reason"]["text"]

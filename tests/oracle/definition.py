@@ -147,6 +147,7 @@ class Job:
     writes: tuple[str, ...]
     lookback: int = 0
     declares_run: bool = False
+    depends_on_past: bool = False
 
 
 @dataclass(frozen=True)
@@ -403,13 +404,18 @@ def solve(world: World) -> Answer:
         )
 
     def becomes_stale(
-        job: Job, dataset: str, key: Key, bad: dict[str, set[Key]], widened: bool
+        job: Job, dataset: str, key: Key, bad: dict[str, set[Key]], widened: bool, stale: Stale
     ) -> bool:
         """Whether what a job makes of an output is stale, by what is bad so far."""
-        return asked(job, key, widened) or any(
-            (job.name, read.dataset, dataset) in paths
-            and reads(job, read, key, widened) & bad[read.dataset]
-            for read in job.reads
+        earlier = (place(key) - 1, key[1]) if job.depends_on_past else None
+        return (
+            asked(job, key, widened)
+            or earlier in stale[job.name, dataset]
+            or any(
+                (job.name, read.dataset, dataset) in paths
+                and reads(job, read, key, widened) & bad[read.dataset]
+                for read in job.reads
+            )
         )
 
     def spread(jobs: list[Job], bad: dict[str, set[Key]], widened: bool) -> Stale:
@@ -422,7 +428,7 @@ def solve(world: World) -> Answer:
                     writes = made[job.name, dataset, key]
                     if not writes or key in known:
                         continue
-                    if becomes_stale(job, dataset, key, bad, widened):
+                    if becomes_stale(job, dataset, key, bad, widened, stale):
                         known.add(key)
                         bad[dataset] |= writes
             if before == sum(map(len, stale.values())):
@@ -468,6 +474,9 @@ def solve(world: World) -> Answer:
                 leads = any((job.name, read.dataset, one) in paths for one in job.writes)
                 if leads and requires(job, read, key) & unrepaired[read.dataset]:
                     left[job.name].add(key)
+            for key in of(stale, job) if job.depends_on_past else ():
+                if (place(key) - 1, key[1]) in left[job.name]:
+                    left[job.name].add(key)
         if before == sum(map(len, left.values())):
             planned = {job.name: of(stale, job) - left[job.name] for job in world.jobs}
             answer = Answer(planned=planned, left=left)
@@ -505,6 +514,8 @@ def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, 
         existing = set(job.run.existing())
         for key in answer.planned[job.name]:
             needs = found.setdefault((job.name, key), set())
+            if job.depends_on_past and (place(key) - 1, key[1]) in answer.planned[job.name]:
+                needs.add((job.name, (place(key) - 1, key[1])))
             for read in job.reads:
                 keys = [key]
                 if job.run.grain:

@@ -48,7 +48,8 @@ def _retention(world: World, name: str) -> dict[str, int]:
 def _job(job: Job) -> str:
     calendar = _calendar(job.run) if job.declares_run else {}
     calendar.pop("column", None)
-    toml = _table("[[job]]", {"name": job.name, **calendar})
+    past = {"depends_on_past": True} if job.depends_on_past else {}
+    toml = _table("[[job]]", {"name": job.name, **calendar, **past})
     for read in job.reads:
         said: dict[str, Any] = {"dataset": read.dataset}
         if read.mapping != "default":
@@ -60,8 +61,9 @@ def _job(job: Job) -> str:
             said |= {"map": dict(read.table)}
         if len(said) > 1:
             toml += _table("[[job.reads]]", said)
-    for name in job.writes if job.lookback else ():
-        toml += _table("[[job.writes]]", {"dataset": name, "lookback": job.lookback})
+    merges = {"mode": "merge"} if job.depends_on_past else {}
+    for name in job.writes if job.lookback or merges else ():
+        toml += _table("[[job.writes]]", {"dataset": name, "lookback": job.lookback, **merges})
     return toml
 
 

@@ -41,6 +41,7 @@ EVERY = ("*",)  # runtime keys
 COLUMNS = ("a", "b", "c")
 #: How many periods of a grain make a few days to a few months.
 COUNTS = {"hour": 60, "half": 40, "eight": 12, "day": 12, "week": 4, "month": 3, "quarter": 1}
+_WHOLE = ("default", "all", "none")  # mappings that an unpartitioned input may have
 ORDER = ("half", "hour", "eight", "day", "week", "month", "quarter")
 
 
@@ -144,6 +145,9 @@ def make_world(seed: int) -> World:
         for number, job in enumerate(world.jobs):
             reads = tuple([_vary(more, world, job, read) for read in job.reads])
             world.jobs[number] = replace(job, reads=reads)
+        for number in range(len(world.jobs)):
+            if more.random() < 0.2:
+                _let_depend(more, world, number)
     return world
 
 
@@ -286,6 +290,26 @@ def _vary(rng: random.Random, world: World, job: Job, read: Read) -> Read:
     return replace(read, mapping=kind, before=0, after=0)
 
 
+def _let_depend(rng: random.Random, world: World, number: int) -> None:
+    """Let a job depend on its past, and merge into a table without partitions where that fits."""
+    job = world.jobs[number]
+    grains = {world.datasets[name].grain for name in job.writes}
+    if not job.run.grain or any(world.datasets[name] != job.run for name in job.writes):
+        return
+    world.jobs[number] = job = replace(job, depends_on_past=True)
+    touching = [
+        other.name
+        for other in world.jobs
+        for name in (*other.writes, *(r.dataset for r in other.reads if r.mapping not in _WHOLE))
+        if name in job.writes
+    ]
+    (name, *others) = job.writes
+    free = not others and touching == [job.name] and name not in world.retention
+    if free and "eight" not in grains and name not in world.changed and rng.random() < 0.6:
+        world.datasets[name] = Cal()
+        world.jobs[number] = replace(job, declares_run=True)
+
+
 def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
     roll = rng.random()
     if up.grain and run.grain:
@@ -380,7 +404,11 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
                     **reaches(read),
                 )
             )
-        writes = tuple(WriteDeclaration(dataset=name, lookback=job.lookback) for name in job.writes)
+        merges = {"mode": "merge"} if job.depends_on_past else {}
+        writes = tuple(
+            WriteDeclaration(dataset=name, lookback=job.lookback, **merges) for name in job.writes
+        )
+        run["depends_on_past"] = job.depends_on_past or None
         declared.append(JobDeclaration(name=job.name, reads=tuple(reads), writes=writes, **run))
     declarations = Declarations(
         namespace="w",

@@ -15,6 +15,7 @@ from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions import mapping as mappings
 from lineage_backfill.partitions.calendar import Calendar, TimeAxis
+from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
@@ -50,13 +51,17 @@ from lineage_backfill.project.resolve.physical_columns import (
     unplaced,
 )
 
-#: An output that a job reads: as its own earlier keys, the target of a MERGE, or handed from one
-#: of its parts to another.
-OwnInput = Literal["own", "target", "handed"]
+#: An output that a job reads: as its own earlier keys, the target of a MERGE, handed from one of
+#: its parts to another, or as what all its keys before have made.
+OwnInput = Literal["own", "target", "handed", "past"]
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 _NOTHING_SENT: Final = JobPartitioning()
 _DEFAULT_POLICY: Final = WritePolicy()
+_TIMELESS: Final = (
+    "it depends on its past, and its run keys have no time",
+    "Declare its run calendar in its [[job]]: grain and start.",
+)
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
@@ -214,6 +219,7 @@ class JobFacts:
     live: Final[tuple[Input, ...]]  # the other inputs
     sources: Final[tuple[int, ...]]  # the numbers of their datasets
     own: Final[tuple[EdgeMapping, ...]]  # how it reads its own outputs
+    past: Final[OwnEdge | None]  # how each run key needs the one before, if it depends on its past
     unknown: Final[tuple[Input, ...]]  # live inputs of unknown partitioning, to it at least
     endless: Final[
         bool
@@ -437,6 +443,7 @@ class DeclarationResolver:
             calendar=said.calendar,
             dimensions=said.dimensions,
             batch=facts.batch,
+            depends_on_past=facts.past is not None or None,
             reads=tuple(
                 replace(edge.read, dataset=edge.dataset.name, namespace=edge.dataset.namespace)
                 for edge in facts.inputs
@@ -472,15 +479,17 @@ class DeclarationResolver:
         if sent.reads:
             reads, unfit = self._without_unfit(ref, reads, writes, sent.reads, calendar)
         refused = unfit if _says_edges(declared) else unreadable or unfit
-        inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
-        problem, hint = _first((problem, hint), (refused, _WINS), trouble)
+        past, timeless = self._past(declared, sent, calendar)
+        inputs, outputs, trouble = self._edges(ref, reads, writes, calendar, bool(past))
+        problem, hint = _first((problem, hint), (refused, _WINS), timeless, trouble)
         found = _live(inputs)
         lookback = max(
             [edge.lookback for edge in found.live if not edge.own], default=_lookback(writes)
         )
         guarded = declared is not None and bool(declared.protected or declared.idempotent is False)
         beyond = not all(map(_takes_all, outputs))
-        unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
+        own = found.own if past is None else (*found.own, past.reads)
+        unusual = problem or found.unknown or found.endless or guarded or own or lookback
         return JobFacts(
             ref=ref,
             place=self._lineage.place(ref),
@@ -491,7 +500,8 @@ class DeclarationResolver:
             references=found.references,
             live=found.live,
             sources=tuple([edge.data.number for edge in found.live]),
-            own=found.own,
+            own=own,
+            past=past,
             unknown=found.unknown,
             endless=found.endless,
             lacking=found.lacking,
@@ -506,6 +516,22 @@ class DeclarationResolver:
             is_plain=calendar is not None and not unusual,
             kind=self._kind(declared, sent.batch, calendar, found.live, outputs),
         )
+
+    def _past(
+        self, declared: JobDeclaration | None, sent: JobPartitioning, run: Calendar | None
+    ) -> tuple[OwnEdge | None, tuple[str, str] | None]:
+        """Return how each run key needs the one before, if so, or why it cannot."""
+        stated = None if declared is None else declared.depends_on_past
+        if run is None or not (sent.depends_on_past if stated is None else stated):
+            return None, None
+        if run.time is None:
+            return None, _TIMELESS
+        key = ("past", run)
+        if key not in self._mappings:
+            before = mappings.MappingSpec(kind="offset", before=1, after=-1)
+            self._mappings[key] = mappings.build(run, run, before)
+        same = self._mappings.setdefault((run, run), mappings.build(run, run))
+        return OwnEdge(reads=self._mappings[key], writes=same), None
 
     def _sides(
         self, ref: JobRef, declared: JobDeclaration | None, sent: JobPartitioning
@@ -555,13 +581,15 @@ class DeclarationResolver:
         return around and self._in_force(own, sent, around, side)
 
     def _own_kinds(
-        self, ref: JobRef, reads: Sequence[_Read], writes: Sequence[_Write]
+        self, ref: JobRef, reads: Sequence[_Read], writes: Sequence[_Write], *, past: bool = False
     ) -> dict[DatasetRef, OwnInput]:
         """Return what it means that a job reads some of its outputs."""
         made = {data.ref for data, _ in writes}
         return {
             data.ref: "own"
             if read is not None and (read.mapping or read.dimensions)
+            else "past"
+            if past
             else self._lineage.own_input(ref, data.ref)
             for data, read in reads
             if data.ref in made
@@ -598,9 +626,10 @@ class DeclarationResolver:
         reads: Sequence[_Read],
         writes: Sequence[_Write],
         calendar: Calendar | None,
+        past: bool,
     ) -> tuple[tuple[Input, ...], tuple[Output, ...], tuple[str, str] | None]:
         """Return the edges of a job and the first problem with one, with its hint."""
-        kinds = self._own_kinds(ref, reads, writes)
+        kinds = self._own_kinds(ref, reads, writes, past=past)
         lookback = _lookback(writes)
         inputs = tuple(
             [
@@ -735,7 +764,7 @@ class DeclarationResolver:
         kind: OwnInput | None,
         lookback: int,
     ) -> Input:
-        own, merges = kind in ("own", "target"), kind == "target"
+        own, merges = kind in ("own", "target", "past"), kind == "target"
         extra = self._lineage.declared_reads
         added = bool(extra) and data.ref in extra.get(ref, ())
         if read is not None and read.lookback is not None:
@@ -748,7 +777,7 @@ class DeclarationResolver:
         key = (data, run, read, kind, added, lookback)
         found = self._inputs.get(key)
         if found is None:
-            reference = merges or (read is not None and read.mapping == "none")
+            reference = kind in ("target", "past") or (read is not None and read.mapping == "none")
             found = self._inputs[key] = Input(
                 data,
                 None if reference else self._read_mapping(ref, data, read, run, own=own),
