@@ -24,7 +24,9 @@ from lineage_backfill.typed import plain
 Layer = tuple[str, Any]
 _DEFAULT: Final = "default"
 _GUARD: Final = ("guard", _DEFAULT)
-_DATASET: Final = ("columns", "retention", "format", "location", "table", "row_key", "mask")
+_DATASET: Final = (
+    *("columns", "retention", "sparse", "format", "location", "table", "row_key", "mask"),
+)
 _JOB: Final = (
     "batch",
     "depends_on_past",

@@ -7,6 +7,7 @@ Every mapping has two directions and one law over the keys that exist:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,6 +125,10 @@ class EdgeMapping(ABC):
         """
         return self.upstream.clip(self.required_unclipped(keys), begun=True)
 
+    def awaited(self, keys: PartitionSet) -> PartitionSet | None:
+        """Return what runs of these keys wait for; None if that is what they read."""
+        return None
+
     @abstractmethod
     def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         """Return what run keys would read the changed partitions if every key existed."""
@@ -235,8 +240,8 @@ class _Lengths(_Time):
         runs = []
         for start, end in self.upstream.spans(ordinals):
             # Both ends grow with the key: from the first that ends later to the last before `end`.
-            first = _search(lambda key: self._end(key) > start, self.run.at(start))  # noqa: B023
-            last = _search(lambda key: self._first(key) >= end, self.run.at(end)) - 1  # noqa: B023
+            first = _search(lambda key: self._end(key) > start, self.run, start)  # noqa: B023
+            last = _search(lambda key: self._first(key) >= end, self.run, end) - 1  # noqa: B023
             runs.append((first, last))
         found = OrdinalSet.of_runs((first, last) for first, last in runs if first <= last)
         return self.run.listed(found)
@@ -247,9 +252,11 @@ class _Lengths(_Time):
         return _touched(self.upstream, spans)
 
 
-def _search(holds: Callable[[int], bool], near: int) -> int:
-    """Return the first number from which on a condition holds; `near` is a guess."""
-    step = 1
+def _search(holds: Callable[[int], bool], grid: Grid, around: int) -> int:
+    """Return the first ordinal from which on a condition holds; it is near an instant."""
+    if grid.size is not None:
+        return bisect_left(range(grid.size), True, key=holds)
+    near, step = grid.at(around), 1
     while holds(near - step):
         step *= 2
     low, step = near - step, 1  # it does not hold there
@@ -550,6 +557,15 @@ class _Boxes(EdgeMapping):
 
     def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
         return self._time.missing(changed.ordinals, keys.ordinals) + self._statics.missing()
+
+    def awaited(self, keys: PartitionSet) -> PartitionSet | None:
+        time = self.upstream.time
+        if time is None or not self._time.is_all:
+            return None
+        # Rows of a period that has begun are read as well, though its key does not exist yet.
+        begun = OrdinalSet.range(time.floor, max(time.last, time.begun))
+        wanted = PartitionSet.of((begun, self._statics.required(m)) for _, m in keys.boxes)
+        return self.upstream.clip(wanted, begun=True)
 
     @property
     def span(self) -> tuple[int, int] | None:

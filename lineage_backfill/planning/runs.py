@@ -235,7 +235,9 @@ class Runs:
                 makers = self._makers.get(edge.dataset)
                 if makers is None or edge.mapping is None:
                     continue
-                wanted = read_by(edge, keys, memo.read)
+                wanted = edge.mapping.awaited(keys)
+                if wanted is None:
+                    wanted = read_by(edge, keys, memo.read)
                 for maker, output in makers:
                     found = maker.batches.made_by(output, memo, begun=begun)[wanted]
                     if maker is job:

@@ -241,7 +241,8 @@ class DatasetDeclaration(DatasetPartitioning):
 
     `pattern` folds one-name-per-partition datasets. `aliases` are other names in the lineage:
     `namespace:name`, an address, or a glob. Rows are identified by the columns `row_key`; values of
-    the columns in `mask` are never shown. One that is `expected` need not be known yet.
+    the columns in `mask` are never shown. One that is `expected` need not be known yet. A key of a
+    `sparse` one that was never written is no gap.
     """
 
     name: Text | Literal[""] = ""
@@ -255,6 +256,7 @@ class DatasetDeclaration(DatasetPartitioning):
     row_key: Texts = field(default=(), repr=False)
     mask: Texts = field(default=(), repr=False)
     expected: bool | None = field(default=None, repr=False)
+    sparse: bool | None = None
     #: The places that state it and what each states, where they are several.
     sources: tuple[tuple[str, Any], ...] = member((), hidden=True, repr=False, compare=False)
 

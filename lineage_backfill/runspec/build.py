@@ -24,8 +24,10 @@ from lineage_backfill.project.resolve.physical_columns import (
 from lineage_backfill.project.resolve.resolver import (
     DatasetFacts,
     DeclarationResolver,
+    Input,
     JobFacts,
     Output,
+    without_gaps,
 )
 from lineage_backfill.runspec.needs import Needs
 from lineage_backfill.runspec.values import (
@@ -150,24 +152,28 @@ class SpecBuilder:
         if required is not None and unplaced(data.declaration, data.calendar):
             required = None
         partitions = None if wanted is None else _partitions(data, wanted, dated=True)
+        needed = required if wanted is None else wanted
+        later = None if needed is None else needs.later(needed)
         return InputSpec(
             **self._table(data),
             partitions=partitions,
             mixed=None if wanted is None else self._mixed(data, wanted, partitions or ()),
             on_missing=needs.on_missing,
             required=None if required is None else self._required(data, required),
-            written=self._known(data, required if wanted is None else wanted),
-            along=None if required is None else _along(data),
+            written=self._known(data, needs.edge, needed),
+            along=None if required is None and later is None else _along(data),
+            later=None if later is None else _partitions(data, later, dated=True),
             needs=None if wanted is None else needs.by_key(wanted),
         )
 
     def _known(
-        self, data: DatasetFacts, needed: PartitionSet | None
+        self, data: DatasetFacts, edge: Input | None, needed: PartitionSet | None
     ) -> tuple[tuple[int, int], ...] | None:
         """Return the places of the needed partitions that recorded runs have written."""
         if self._written is None or needed is None or data.calendar is None:
             return None
-        written = needed & self._written(data.ref)
+        recorded = self._written(data.ref)
+        written = needed & (recorded if edge is None else without_gaps(edge, recorded))
         known = {_label(key) for key in expand(data.calendar, written)}
         keys = expand(data.calendar, needed) if known else ()
         places = [place for place, key in enumerate(keys) if _label(key) in known]

@@ -14,6 +14,8 @@ from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: Keys of an input read whole that a run spec lists only to warn of missing ones: years of days.
 _LISTED = 5000
+#: Keys after those that a run reads of a sparse input, one of which may have been written.
+_LATER = 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,15 @@ class Needs:
             return None
         found = read_by(self.edge, self.keys)
         return None if self.on_missing != "fail" and len(found) > _LISTED else found
+
+    def later(self, needed: PartitionSet) -> PartitionSet | None:
+        """The next keys after the needed ones: once one is written, no key before is a gap."""
+        calendar = None if self.edge is None else self.edge.data.calendar
+        if self.edge is None or not self.edge.is_sparse or calendar is None or not needed:
+            return None
+        ordinals = needed.ordinals
+        near = calendar.full(OrdinalSet.range(ordinals.lo, ordinals.hi + _LATER))
+        return calendar.clip(near, begun=True) - needed
 
     def by_key(self, wanted: PartitionSet) -> tuple[tuple[tuple[int, int], ...], ...] | None:
         """Return the places in `wanted` that each run key needs; None where each needs them all."""

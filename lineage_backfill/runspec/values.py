@@ -162,6 +162,7 @@ class InputSpec(Target):
     those that are missing are named as ranges. `mixed` names one of the partitions and a key that
     is not among them, if both are one partition of the table. `written` are the places, as index
     ranges, of needed partitions that recorded runs have written, whatever the log still shows.
+    `later` are the next keys of a sparse input: once one is written, no key before is missing.
     """
 
     partitions: Annotated[tuple[Partition, ...] | None, Star()]
@@ -172,9 +173,11 @@ class InputSpec(Target):
     along: str | None = None
     mixed: str | None = None
     written: tuple[tuple[int, int], ...] | None = None
+    later: tuple[Partition, ...] | None = None
 
     def __post_init__(self) -> None:
         self.check("partitions", self.partitions or ())
+        self.check("later", self.later or ())
         self.check("required", self.required or ())
         count = len(self.partitions or ())
         for number, pairs in enumerate(self.needs or ()):

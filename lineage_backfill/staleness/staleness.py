@@ -247,6 +247,8 @@ class Judge:
             made = self._resolver.edges.writers.get(edge.dataset)
             if made or table is None or calendar is None or edge.on_missing == "read":
                 continue
+            if edge.is_sparse:
+                continue
             lost = never_written(edge, stale, table.written) if table.is_whole else NOTHING
             if lost:
                 yield MissingInput(dataset=edge.dataset, calendar=calendar, keys=lost)
@@ -291,11 +293,13 @@ class Judge:
     def _expected(
         self, facts: JobFacts, side: _Side, missing: PartitionSet, made: PartitionSet
     ) -> PartitionSet:
-        """Return those of the missing partitions that have to exist.
+        """Return those of the missing partitions that have to exist; none of a sparse output.
 
         Of runtime keys these are the keys that an input holds. Where no input has them, a period
         is missing if none of its keys was made.
         """
+        if side.output is not None and side.output.data.is_sparse:
+            return NOTHING
         if not side.calendar.is_open or not missing:
             return missing
         held = [

@@ -70,7 +70,7 @@ class Dataset(Calendar):
 
     `columns` maps partition columns to strftime formats of a key's local start; the format None, or
     `column` alone, means the key itself. It is at `location`, or `table` in the catalog, and keeps
-    the newest `retention` keys (None: all).
+    the newest `retention` keys (None: all). A key of a `sparse` one never written is no gap.
 
     >>> sales = Dataset("sales", grain="day", zone="Europe/Berlin", column="ds", location="/sales")
     >>> sales.declaration(DatasetRef("shop", "sales")).columns
@@ -87,13 +87,14 @@ class Dataset(Calendar):
     location: str | None = None
     table: str | None = None
     retention: int | None = None
+    sparse: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}" if self.namespace else self.name
 
     def stated(self) -> dict[str, Any]:
         """Return the given settings without the name, as in a project file."""
-        names = ("format", "location", "table", "retention", "column")
+        names = ("format", "location", "table", "retention", "sparse", "column")
         given: dict[str, Any] = {
             **self.table_values(),
             **{name: getattr(self, name) for name in names},

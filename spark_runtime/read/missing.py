@@ -117,7 +117,7 @@ def _ranges(needed: Sequence[Key], found: Iterable[Key], along: str) -> Iterator
     position = {label: place for place, label in enumerate(labels)}
     rows: dict[Key, list[int]] = {}
     for key in found:
-        row = ProductKey({**key, along: ""}) if isinstance(key, ProductKey) else ""
+        row = _row(key, along)
         rows.setdefault(row, []).append(position[_time(key, along)])
     for row, places in rows.items():
         for first, last in OrdinalSet.of(places).runs():
@@ -133,23 +133,62 @@ def _time(key: Key, along: str) -> str:
 def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     """Return what is missing of an input; `log` is None if there is no table."""
     needed = spec.partitions if spec.partitions is not None else spec.required
+    places = needed or ()
     state = None if spec.version is None or log is None else log.state(spec.version)
     patterns = None if state is None or needed is None else _patterns(state, spec, needed)
     is_whole = needed is None or (patterns is None and state is not None)
-    keys: tuple[Key, ...] = (EVERY,) if is_whole else tuple(one.key for one in needed or ())
+    keys: tuple[Key, ...] = (EVERY,) if is_whole else tuple(one.key for one in places)
     everything = frozenset(range(len(keys)))
     recorded = _recorded(spec)
     if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything - recorded)
     lacking = _lacking(state, patterns, keys, log.ever_written(state))
     lacking -= recorded
+    if patterns is not None:
+        lacking -= _no_gaps(spec, places, lacking, _written_later(spec, state, log))
     if state.complete and state.first_read == 0:
         return Missing(spec=spec, needed=keys, never=lacking)
     since = log.known_since(state.version) if lacking else None
     never = frozenset[int]()
     if state.complete and since is not None and patterns is not None:
-        never = _begun_after(since, lacking, needed or ())
+        never = _begun_after(since, lacking, places)
     return Missing(spec=spec, needed=keys, never=never, unknown=lacking - never, since=since)
+
+
+def _written_later(spec: InputSpec, state: TableState, log: TableLog) -> list[Partition]:
+    """Return the keys after the needed ones that are known to have been written."""
+    later = spec.later
+    if not later:
+        return []
+    keys = tuple(one.key for one in later)
+    patterns = patterns_of(state, spec, later)
+    lacking = _lacking(state, patterns, keys, log.ever_written(state))
+    return [one for place, one in enumerate(later) if place not in lacking]
+
+
+def _no_gaps(
+    spec: InputSpec, needed: Sequence[Partition], lacking: Collection[int], later: list[Partition]
+) -> frozenset[int]:
+    """Return the places of the missing keys of a sparse input before one that was written."""
+    if spec.later is None:
+        return frozenset()
+    written = [one for place, one in enumerate(needed) if place not in lacking] + later
+    newest: dict[Key, datetime] = {}
+    for one in written:
+        row = _row(one.key, spec.along)
+        if one.start is not None:
+            newest[row] = max(one.start, newest.get(row, one.start))
+    found = set()
+    for place in lacking:
+        end, start = newest.get(_row(needed[place].key, spec.along)), needed[place].start
+        if end is not None and start is not None and start < end:
+            found.add(place)
+    return frozenset(found)
+
+
+def _row(key: Key, along: str | None) -> Key:
+    """Return a key without its time."""
+    return ProductKey({**key, along: ""}) if isinstance(key, ProductKey) and along else ""
 
 
 def _recorded(spec: InputSpec) -> frozenset[int]:

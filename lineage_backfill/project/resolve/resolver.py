@@ -19,6 +19,7 @@ from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
     BatchPolicy,
@@ -80,6 +81,11 @@ class DatasetFacts:
     declaration: Final[DatasetDeclaration | None]
     number: Final[int]  # within one resolver, from 0
     home: Final[str | None]  # the namespace of bare names in the project file
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a key that was never written is no gap."""
+        return self.declaration is not None and bool(self.declaration.sparse)
 
     @property
     def unknown(self) -> tuple[str, str]:
@@ -161,6 +167,12 @@ class Input:
         if self.reference:
             return "read"
         return (self.read and self.read.on_missing) or "guard"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether keys that were never written are no gap, as no `on_missing` is declared."""
+        stated = self.read is not None and self.read.on_missing is not None
+        return self.data.is_sparse and not stated
 
 
 @dataclass(slots=True, eq=False)
@@ -1028,7 +1040,18 @@ def never_written(edge: Input, keys: PartitionSet, written: PartitionSet) -> Par
     needed = read_by(edge, keys)
     if edge.judged_whole:
         return NOTHING if written else needed
-    return needed - written
+    return needed - without_gaps(edge, written)
+
+
+def without_gaps(edge: Input, written: PartitionSet) -> PartitionSet:
+    """Return the written partitions of an input; of a sparse one, with all the keys before them."""
+    calendar = edge.data.calendar
+    if not edge.is_sparse or calendar is None or calendar.time is None:
+        return written
+    first = calendar.time.floor
+    return written | calendar.clip(
+        written.map_time(lambda ordinals: OrdinalSet.range(first, ordinals.hi)), begun=True
+    )
 
 
 def expired(data: DatasetFacts) -> PartitionSet:

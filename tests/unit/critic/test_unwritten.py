@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,52 @@ def test_a_plan_is_judged_before_it_runs(
     assert [(one.job, one.partitions, one.failing) for one in found] == (
         [(job("total"), lost, failing)] if lost else []
     )
+
+
+SPARSE = """
+[project]
+namespace = "n"
+[[dataset]]
+name = "raw"
+grain = "day"
+start = "2024-03-01"
+sparse = true
+[[dataset]]
+name = "clean"
+grain = "day"
+start = "2024-03-01"
+[[job]]
+name = "tidy"
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "failing"),
+    [("", ("2024-03-04",)), ('reads = [{ dataset = "raw", on_missing = "guard" }]', "all")],
+)
+def test_a_key_of_a_sparse_input_is_no_gap_once_a_later_one_was_written(
+    stated: str, failing: Any
+) -> None:
+    toml, edges = declarations(SPARSE + stated), lineage("raw > tidy > clean")
+    made = plan(request(jobs={"tidy": "2024-03-01..2024-03-04"}), edges, toml)
+    resolver = Resolver(edges, toml, now=datetime(2024, 3, 5, tzinfo=UTC))
+    tables = {
+        dataset("raw"): record(resolver, "raw", "2024-03-03"),
+        dataset("clean"): record(resolver, "clean", ""),
+    }
+    (found,) = missing_reads(made, resolver, tables)
+    expected = ("2024-03-01..2024-03-02", "2024-03-04") if failing == "all" else failing
+    assert (found.partitions, found.failing) == (expected, expected)
+    stale = find_stale(resolver, tables=tables, runs=lambda _job: (), jobs={job("tidy")})
+    assert bool(stale[0].missing_inputs) == (failing == "all")
+
+
+def test_a_sparse_output_is_not_listed_as_missing() -> None:
+    toml = declarations(SPARSE.replace('"clean"', '"other"').replace('"raw"', '"clean"'))
+    resolver = Resolver(lineage("raw > tidy > clean"), toml, now=NOW)
+    tables = {dataset("clean"): record(resolver, "clean", "2024-03-02")}
+    (found,) = find_stale(resolver, tables=tables, runs=lambda _job: (), jobs={job("tidy")})
+    assert not found.missing
 
 
 def test_a_log_that_does_not_go_back_judges_nothing() -> None:

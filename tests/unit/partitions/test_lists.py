@@ -11,6 +11,7 @@ import pytest
 from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.lengths import Span
 from lineage_backfill.partitions.mapping import MappingSpec, build
 from lineage_backfill.partitions.text import render
 from lineage_backfill.project.boundaries import rows
@@ -158,3 +159,16 @@ def test_a_row_in_the_project_file_is_refused_by_its_number() -> None:
         calendar(NOW, boundaries="fiscal.csv")
     with pytest.raises(DeclarationError, match="one calendar is enough"):
         CalendarDeclaration(grain="day", boundaries=FISCAL)
+
+
+def test_lengths_of_time_and_as_of_hold_for_lists() -> None:
+    run = listed(BUSINESS)
+    days = calendar(NOW, grain="day", zone="UTC", start="2024-03-01", end="2024-04-30")
+    hours = build(days, run, MappingSpec(kind="window", before=Span(36, "h")))
+    assert labels(days, hours.required(keys(run, "2024-04-02"))) == ["2024-03-31..2024-04-02"]
+    assert labels(run, hours.affected(keys(days, "2024-04-01"))) == ["2024-04-02"]
+    assert labels(run, hours.affected(keys(days, "2024-04-20"))) == []
+    rates = build(run, days, MappingSpec(kind="as_of"))
+    assert labels(run, rates.required(keys(days, "2024-04-01"))) == ["2024-03-28"]
+    assert labels(days, rates.affected(keys(run, "2024-03-28"))) == ["2024-03-28..2024-04-01"]
+    assert labels(run, rates.required(keys(days, "2024-03-01"))) == []

@@ -330,3 +330,22 @@ def test_a_run_waits_for_what_is_written_into_a_partition_that_does_not_exist_ye
     changed = {"raw": f"2024-03-{days[0]}..2024-03-{days[1]}"}
     found = waits(plan(request(changed), edges, LATE + f"job = [{declared}]"), name)
     assert [*found.values()] == (wanted if days[0] < days[1] else [wanted])
+
+
+def test_a_reader_by_all_waits_for_what_is_written_into_a_period_that_has_begun() -> None:
+    hourly = "".join(
+        f'[[job]]\nname = "{name}"\ngrain = "hour"\nstart = "2024-03-31T00"\n'
+        f'writes = [{{ dataset = "days", mode = "merge" }}]\n'
+        for name in ("one", "two", "three")
+    )
+    made = plan(
+        request({"raw": "2024-03-31T23..2024-04-01T10"}),
+        "raw > one > days\nraw > two > days\nraw > three > days\ndays > sum > total",
+        '[[dataset]]\nname = "raw"\ngrain = "hour"\nstart = "2024-03-31T00"\n'
+        '[[dataset]]\nname = "days"\ngrain = "day"\nstart = "2024-03-31"\n'
+        '[[dataset]]\nname = "total"\ngrain = "none"\n' + hourly,
+    )
+    (last,) = runs_of(made, "sum")
+    writers = {run.id for name in ("one", "two", "three") for run in runs_of(made, name)}
+    assert len(writers) == 36
+    assert set(last.upstream) == writers

@@ -93,7 +93,7 @@ def test_a_gap_above_an_old_checkpoint_leaves_the_newer_one(cleaned: Cleaned) ->
     assert state.contents(("d1",)).rows == 1
 
 
-def spec(*days: str, on_missing: Any = "guard", **more: Any) -> InputSpec:
+def spec(*days: str, on_missing: Any = "guard", version: int = 7, **more: Any) -> InputSpec:
     """An input of these days; d1 to d9 are days of January, e1 to e9 of April."""
     months = {"d": 1, "e": 4}
     partitions = tuple(
@@ -110,7 +110,7 @@ def spec(*days: str, on_missing: Any = "guard", **more: Any) -> InputSpec:
         columns=("day",),
         location="raw",
         partitions=partitions,
-        version=7,
+        version=version,
         on_missing=on_missing,
         **more,
     )
@@ -119,6 +119,21 @@ def spec(*days: str, on_missing: Any = "guard", **more: Any) -> InputSpec:
 def judged(found: Missing, *keys: str) -> str:
     problem = found.problem([RunKey(key=key) for key in keys or ("k",)])
     return "" if problem is None else problem.message
+
+
+def test_a_day_of_a_sparse_input_before_one_that_was_written_is_not_missing(
+    cleaned: Cleaned,
+) -> None:
+    later = spec("d5", "d6").partitions  # d5 was written
+    found = find_missing(spec("d3", "e1", later=later), cleaned.open())
+    assert found.keys(found.never | found.unknown) == ("e1",)
+    found = find_missing(spec("d6", "d9", later=spec("e1").partitions), cleaned.open())
+    assert found.keys(found.never | found.unknown) == ("d6", "d9")
+    cleaned.log.commit(add("f", "e1", 1))
+    found = find_missing(spec("d6", "d9", "e2", later=(), version=8), cleaned.open())
+    assert found.keys(found.never | found.unknown) == ("d6", "d9", "e2")
+    found = find_missing(spec("d6", "d9", later=spec("e1").partitions, version=8), cleaned.open())
+    assert found.keys(found.never | found.unknown) == ()
 
 
 def test_a_day_after_the_oldest_commit_that_none_wrote_was_never_written(
