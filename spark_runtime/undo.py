@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef
@@ -49,7 +50,7 @@ def undo_runs(
     nothing changed, if another writer changed them since (with its commit) or if old files are
     gone.
     """
-    assert_safe(spark)
+    assert_safe(spark, any_zone=True)
     if format == "parquet":
         raise UndoRefusedError(
             f"{table or location} is a Parquet table, which keeps no old rows",
@@ -58,7 +59,19 @@ def undo_runs(
     name = DatasetRef("", table or location or "")
     target = Target(dataset=name, format=format, columns=(), location=location, table=table)
     with guarded(spark):
-        return _undo(Tables(spark).storage(target), tokens)
+        tables = Tables(spark)
+        return _undo(tables.storage(_as_written(tables.log(target), target, tokens)), tokens)
+
+
+def _as_written(log: TableLog, target: Target, tokens: Sequence[str]) -> Target:
+    """Return a table with the column by whose value these attempts wrote to it, if by one."""
+    known = log.state().tokens
+    for version in {known[token] for token in tokens if token in known}:
+        (commit,) = log.commits(version - 1, version)
+        if by := commit.metadata.get("by"):
+            name, _, kind, form = by
+            return replace(target, columns=(name,), scoped_by=kind, time_format=form)
+    return target
 
 
 def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:

@@ -25,7 +25,8 @@ Layer = tuple[str, Any]
 _DEFAULT: Final = "default"
 _GUARD: Final = ("guard", _DEFAULT)
 _DATASET: Final = (
-    *("columns", "retention", "sparse", "format", "location", "table", "row_key", "mask"),
+    *("columns", "time_column", "time_format", "key_column", "retention", "sparse"),
+    *("format", "location", "table", "row_key", "mask"),
 )
 _JOB: Final = (
     "batch",

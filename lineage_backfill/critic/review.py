@@ -283,7 +283,7 @@ class _Review:
     def _columns(
         self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
     ) -> Iterator[Finding]:
-        columns = {*declared.columns, *(d.column for d in declared.dimensions if d.column)}
+        columns = {*declared.named_columns, *(d.column for d in declared.dimensions if d.column)}
         lacking: dict[str, list[DatasetRef]] = {}
         for ref in sorted(touched) if columns else ():
             node = self._snapshot.datasets.get(ref)

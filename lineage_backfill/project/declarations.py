@@ -24,6 +24,7 @@ from lineage_backfill.project.forms import (
     StaticKeys,
     Steps,
     Texts,
+    TimeFormat,
     Zone,
     Zones,
     is_glob,
@@ -192,11 +193,16 @@ class DatasetPartitioning(Partitioning):
     """What a dataset's facet states of it.
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
-    as format stands for the key's label, as `column` alone does.
+    as format stands for the key's label, as `column` alone does. A table that is not partitioned
+    by its keys has the value of a column instead: `time_column`, of which a key has the values in
+    its interval (texts as `time_format`), or `key_column`, which holds a static key.
     """
 
     column: Text | None = field(default=None, repr=False)
     columns: Mapping[str, Text | None] = member({})
+    time_column: Text | None = None
+    time_format: TimeFormat | None = None
+    key_column: Text | None = None
 
     def __post_init__(self) -> None:
         Partitioning.__post_init__(self)
@@ -211,6 +217,7 @@ class DatasetPartitioning(Partitioning):
                 f"its columns {', '.join(names)} are not all different",
                 hint="Name each once; tables do not tell upper from lower case.",
             )
+        self._check_value_column()
         for name, form in self.columns.items():
             if form is not None and not date.max.strftime(form):
                 raise DeclarationError(
@@ -225,6 +232,44 @@ class DatasetPartitioning(Partitioning):
 
     def __hash__(self) -> int:
         return hash((self.calendar, len(self.dimensions)))
+
+    @property
+    def value_column(self) -> str | None:
+        """The column whose value says to which key a row belongs; None for partition columns."""
+        return self.time_column or self.key_column
+
+    @property
+    def named_columns(self) -> Mapping[str, str | None]:
+        """The columns that hold the keys, each with its format."""
+        value = self.value_column
+        return self.columns if value is None else {value: self.time_format}
+
+    def _check_value_column(self) -> None:
+        """Refuse a column of values beside others, and one that its keys cannot have."""
+        if self.time_format is not None and self.time_column is None:
+            raise DeclarationError("`time_format` needs the `time_column` that it is of")
+        name = "time_column" if self.time_column else "key_column"
+        if self.value_column is None:
+            return
+        if self.columns or self.dimensions or (self.time_column and self.key_column):
+            beside = "`dimensions`" if self.dimensions else "other columns"
+            raise DeclarationError(
+                f"has `{name}` and {beside}",
+                hint="Keep one: `columns` of a table that is partitioned by its keys, or"
+                " `time_column` or `key_column` of another one.",
+            )
+        calendar = self.calendar
+        if calendar is None or not calendar.has_kind:
+            return
+        if self.time_column and not calendar.has_time:
+            raise DeclarationError(
+                "has `time_column`, but its keys have no time", hint="Declare `key_column`."
+            )
+        if self.key_column and not isinstance(calendar.keys, tuple):
+            raise DeclarationError(
+                "has `key_column`, but does not list its keys",
+                hint='List them: keys = ["eu", "us"]; periods have a `time_column`.',
+            )
 
     def _is_static(self, column: str) -> bool:
         """Whether a column can only hold static keys."""
@@ -267,6 +312,11 @@ class DatasetDeclaration(DatasetPartitioning):
             raise DeclarationError("`name` is missing")
         if self.location and self.table:
             raise DeclarationError("has both `location` and `table`", hint="Keep one of them.")
+        if self.value_column is not None and self.format == "parquet":
+            raise DeclarationError(
+                "is a Parquet table, of which only whole partitions can be replaced",
+                hint="Declare its partition `columns`, or make it a Delta table.",
+            )
         if self.retention is not None and not _have_time(self.calendars):
             _refuse_dated(["retention"], *self.calendars)
 

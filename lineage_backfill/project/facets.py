@@ -108,7 +108,9 @@ def dataset_facet(declared: DatasetPartitioning, zone: str) -> dict[str, Any]:
     """Return the facet for a dataset's declaration; `zone` is the default zone."""
     if not declared.has_kind:
         return {}
-    facet = _facet(_zoned(DatasetPartitioning, declared, zone, columns=declared.columns))
+    names = ("columns", "time_column", "time_format", "key_column")
+    columns = {name: getattr(declared, name) for name in names}
+    facet = _facet(_zoned(DatasetPartitioning, declared, zone, **columns))
     if list(declared.columns.values()) == [None]:
         # As `column = "day"` in a project file: Marquez drops what is null.
         facet["column"] = next(iter(facet.pop("columns")))

@@ -20,6 +20,9 @@ _LONGEST: Final = 36_500
 _COUNTS: Final = "It counts partition keys."
 #: The JSON Schema of what is written as a text.
 TEXT: Final = {"type": "string", "minLength": 1}
+_DIRECTIVES: Final = re.compile(r"%([A-Za-z])")
+_DESCENDING: Final = "YmdHMSf"
+_DATE: Final = 3
 _GLOB: Final = re.compile(r"[*?\[]")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT: Final = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
@@ -115,6 +118,20 @@ def _code(pattern: re.Pattern[str], forms: str) -> Form:
     return Form(read, TEXT)
 
 
+def _time_format(value: Any) -> str:
+    """Return a format whose texts sort as their times, and are all of one length."""
+    form = text(value)
+    parts = _DIRECTIVES.findall(form)
+    if parts != list(_DESCENDING[: len(parts)]) or len(parts) < _DATE or "%%" in form:
+        raise Misfit(
+            "must sort like time, not {value}",
+            form,
+            hint="Write year, month, day and so on in this order, such as %Y-%m-%d %H:%M:%S; for "
+            "another format add a column of type TIMESTAMP.",
+        )
+    return form
+
+
 def _properties(value: Any) -> dict[str, str]:
     """Return Spark's properties: `sql.shuffle.partitions = 4` is `spark.sql.shuffle.partitions`."""
     if not isinstance(value, Mapping):
@@ -145,6 +162,8 @@ def _parameters(value: Any) -> dict[str, str]:
 
 
 Texts = Annotated[tuple[Text, ...], ONE_OR_MORE]
+#: A strftime format from the year down, at least to the day.
+TimeFormat = Annotated[str, Form(_time_format, TEXT)]
 #: A key at the end of a calendar: a string, or a date or local time of TOML.
 Label = Annotated[str, Form(_label, TEXT)]
 StaticKey = Annotated[str, Form(_static_key, {"type": ["string", "integer"]})]

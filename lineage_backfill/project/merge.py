@@ -36,6 +36,7 @@ _GROUPS: Final = {
     JobDeclaration: (("schedule", "schedule_zone"),),
 }
 _COUNTED: Final = ("start", "end", "data_lag")
+_COLUMNS: Final = ("columns", "time_column", "time_format", "key_column")
 _NAMES: Final = ("name", "namespace", "dataset", "pattern", "sources")
 
 
@@ -64,7 +65,7 @@ def merged(layers: Sequence[Declared]) -> Declared:
     else:
         keyed: Any = _keyed(layers)
         found["retention"] = _first(keyed, "retention") if _has_time(found) else None
-        found["columns"] = _columns(keyed, found)
+        found |= _columns(keyed, found)
     return replace(first, **found)
 
 
@@ -98,7 +99,7 @@ def with_facet(declared: DatasetDeclaration, sent: DatasetPartitioning) -> Datas
         name=declared.name,
         calendar=sent.calendar,
         dimensions=sent.dimensions,
-        columns=sent.columns,
+        **{name: getattr(sent, name) for name in _COLUMNS},
     )
     return merged((declared, facet))
 
@@ -153,11 +154,18 @@ def _keyed(layers: Sequence[Any]) -> list[Any]:
     return [one for one in layers if _kind(one) in (None, force)]
 
 
-def _columns(keyed: Iterable[DatasetDeclaration], found: dict[str, Any]) -> Any:
-    columns = _first(keyed, "columns") or {}
+def _columns(keyed: Iterable[DatasetDeclaration], found: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of the first layer that states any, as far as the keys can have them."""
+    layer = next((one for one in keyed if any(stated(one, name) for name in _COLUMNS)), None)
+    columns: dict[str, Any] = {name: getattr(layer, name, None) for name in _COLUMNS}
+    columns["columns"] = {} if layer is None else layer.columns
+    whole = found["calendar"]
+    if found["dimensions"] or (whole is not None and whole.keys == "runtime"):
+        columns |= dict.fromkeys(_COLUMNS[1:])
     if _has_time(found):
-        return columns
-    return {name: None for name, form in columns.items() if form is None}
+        return columns | ({} if whole is None else {"key_column": None})
+    texts = {name: None for name, form in columns["columns"].items() if form is None}
+    return columns | {"columns": texts, "time_column": None, "time_format": None}
 
 
 def _has_time(found: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
+from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolve.physical_columns import (
+    PhysicalColumns,
     beside,
+    interval,
     physical_columns,
     physical_values,
     repeated,
@@ -131,13 +134,16 @@ class SpecBuilder:
 
     def _output(self, output: Output, scope: PartitionSet) -> OutputSpec:
         data, policy = output.data, output.policy
-        if policy.mode == "overwrite":
+        table, mixed = self._table(data), None
+        if data.declaration is not None and data.declaration.time_column is not None:
+            mixed = " and ".join(_repeated(data, scope) or ()) or None
+        elif policy.mode == "overwrite":
             _refuse_repeated(data, scope)
-        table = self._table(data)
         output.refuse_undeclared()
         return OutputSpec(
             **table,
             scope=_partitions(data, scope),
+            mixed=mixed,
             mode=policy.mode,
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,
@@ -157,7 +163,7 @@ class SpecBuilder:
         return InputSpec(
             **self._table(data),
             partitions=partitions,
-            mixed=None if wanted is None else self._mixed(data, wanted, partitions or ()),
+            mixed=None if wanted is None else self._mixed(data, wanted),
             on_missing=needs.on_missing,
             required=None if required is None else self._required(data, required),
             written=self._known(data, needs.edge, needed),
@@ -179,9 +185,7 @@ class SpecBuilder:
         places = [place for place, key in enumerate(keys) if _label(key) in known]
         return tuple(OrdinalSet.of(places).runs()) or None
 
-    def _mixed(
-        self, data: DatasetFacts, wanted: PartitionSet, partitions: Sequence[Partition]
-    ) -> str | None:
+    def _mixed(self, data: DatasetFacts, wanted: PartitionSet) -> str | None:
         """Name a wanted key and another one that are one partition of the table, if any."""
         calendar, declared = data.calendar, data.declaration
         if calendar is None or declared is None or not wanted:
@@ -189,11 +193,11 @@ class SpecBuilder:
         time = calendar.time
         if self._resolver.not_told_apart(data) is None and (time is None or time.grid.zone.fixed):
             return None
-        columns = physical_columns(declared)
-        kept = {tuple(one.values.items()): one.key for one in partitions}
-        for other in _partitions(data, beside(calendar, columns, wanted)):
-            if (key := kept.get(tuple(other.values.items()))) is not None:
-                return f"{key} and {other.key}"
+        columns = _on_the_clock(declared)
+        kept = {_values(key, columns): _label(key) for key in expand(calendar, wanted)}
+        for other in expand(calendar, beside(calendar, columns, wanted)):
+            if (key := kept.get(_values(other, columns))) is not None:
+                return f"{key} and {_label(other)}"
         return None
 
     def _required(self, data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
@@ -216,6 +220,8 @@ class SpecBuilder:
             "location": None if declared.table is not None else location,
             "table": declared.table,
             "columns": tuple(physical_columns(declared)),
+            "scoped_by": declared.value_column and ("time" if declared.time_column else "key"),
+            "time_format": declared.time_format,
         }
 
     def _facets(self, facts: JobFacts, reads: Iterable[DatasetRef]) -> dict[str, Any]:
@@ -239,10 +245,16 @@ def _partitions(
         raise DeclarationError(text, hint=hint)
     data.refuse_unplaced(keyed=True)
     columns = physical_columns(declared)
+
+    def values(key: CalendarKey) -> dict[str, str]:
+        if declared.time_column is None or calendar.time is None:
+            return physical_values(key, columns)
+        return {declared.time_column: interval(key, calendar.time.grid.zone)}
+
     return tuple(
         Partition(
             key=_label(key),
-            values=physical_values(key, columns),
+            values=values(key),
             start=key.start if dated else None,
         )
         for key in expand(calendar, keys)
@@ -257,15 +269,31 @@ def _along(data: DatasetFacts) -> str | None:
 
 def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:
     """Refuse to replace a partition that holds both readings of a repeated hour."""
-    if data.calendar is None or data.declaration is None:
-        return
-    columns = physical_columns(data.declaration)
-    if found := repeated(data.calendar, columns, keys):
+    if found := _repeated(data, keys):
+        assert data.declaration is not None
+        column = next(iter(physical_columns(data.declaration)))
         raise DeclarationError(
             f"{' and '.join(found)} of {data.ref} are one partition of its table: one of them "
             "cannot be replaced without the other",
-            hint=f"Store the key itself, with its offset: column = {next(iter(columns))!r}.",
+            hint=f"Store the key itself, with its offset: column = {column!r}.",
         )
+
+
+def _repeated(data: DatasetFacts, keys: PartitionSet) -> tuple[str, str] | None:
+    if data.calendar is None or data.declaration is None:
+        return None
+    return repeated(data.calendar, _on_the_clock(data.declaration), keys)
+
+
+def _on_the_clock(declared: DatasetDeclaration) -> PhysicalColumns:
+    """Return how a table tells keys apart, if times in it are local ones."""
+    if declared.time_column is None:
+        return physical_columns(declared)
+    return {declared.time_column: (declared.time_format or "%F %T", None)}
+
+
+def _values(key: CalendarKey, columns: PhysicalColumns) -> tuple[tuple[str, str], ...]:
+    return tuple(physical_values(key, columns).items())
 
 
 def _label(key: CalendarKey) -> Key:

@@ -96,19 +96,30 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a dataset is: a path or a catalog table, with its partition columns."""
+    """Where a dataset is: a path or a catalog table, with its partition columns.
+
+    With `scoped_by` these are no partition columns: the value of the only one says which key a row
+    has. By "time" the values of `Partition` are intervals, two instants that also have the local
+    time (`2024-03-10T00:00:00-05:00/2024-03-11T00:00:00-04:00`); texts in it are local times in
+    `time_format`. `mixed` names two keys, of which the run has only one, that have one local time.
+    """
 
     dataset: DatasetRef
     format: _Format = member("delta", shown=True)
     columns: tuple[str, ...]
     location: str | None = None
     table: str | None = None
+    scoped_by: Literal["time", "key"] | None = None
+    time_format: str | None = None
+    mixed: str | None = None
 
     def check(self, name: str, partitions: tuple[Partition, ...]) -> None:
         """Raise SpecError where the place, columns or some partitions contradict each other."""
         if (self.location is None) == (self.table is None):
             raise SpecError("exactly one of `location` and `table` is expected")
         columns = set(self.columns)
+        if self.scoped_by is not None and (len(columns) != 1 or self.format != "delta"):
+            raise SpecError("scoped_by: one column of a Delta table is expected")
         if len({column.lower() for column in columns}) != len(self.columns):
             raise SpecError("columns: a column occurs twice")
         for number, one in enumerate(partitions):
@@ -160,9 +171,10 @@ class InputSpec(Target):
     which of the partitions that key needs, as index ranges with both ends included; None stands
     for all of them. `along` is the time dimension of `required`, whose keys are consecutive in it:
     those that are missing are named as ranges. `mixed` names one of the partitions and a key that
-    is not among them, if both are one partition of the table. `written` are the places, as index
-    ranges, of needed partitions that recorded runs have written, whatever the log still shows.
-    `later` are the next keys of a sparse input: once one is written, no key before is missing.
+    is not among them, if both are one partition of the table, or have one local time. `written` are
+    the places, as index ranges, of needed partitions that recorded runs have written, whatever the
+    log still shows. `later` are the next keys of a sparse input: once one is written, no key before
+    is missing.
     """
 
     partitions: Annotated[tuple[Partition, ...] | None, Star()]
@@ -171,7 +183,6 @@ class InputSpec(Target):
     required: tuple[Partition, ...] | None = None
     needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
     along: str | None = None
-    mixed: str | None = None
     written: tuple[tuple[int, int], ...] | None = None
     later: tuple[Partition, ...] | None = None
 

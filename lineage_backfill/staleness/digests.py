@@ -143,7 +143,7 @@ class DigestCodec:
     def _dataset_basis(self, dataset: DatasetRef, calendar: Calendar) -> str:
         """Return what must be equal for a dataset's keys to mean the same partitions."""
         declared = self._resolver.dataset_declaration(dataset)
-        place = (declared.location, declared.table, declared.columns) if declared else ()
+        place = (declared.location, declared.table, declared.named_columns) if declared else ()
         return _hash(*_identity(calendar), *place)
 
 

@@ -66,6 +66,12 @@ def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str])
     `types` names the table's partition columns and their types.
     """
     calendar, declared = resolver.calendar(dataset), table_of(resolver, dataset)
+    if declared.value_column is not None:
+        raise DeclarationError(
+            f"the table of {dataset} is not partitioned by its keys: its log does not tell exactly "
+            "which of them changed",
+            hint="Name the keys that changed, with --from and --to or --partitions.",
+        )
     if calendar is None:
         text, hint = resolver.dataset(dataset).unknown
         raise DeclarationError(text, hint=hint)

@@ -69,8 +69,10 @@ class Dataset(Calendar):
     """A dataset: its calendar or `dimensions`, its partition columns, and its place.
 
     `columns` maps partition columns to strftime formats of a key's local start; the format None, or
-    `column` alone, means the key itself. It is at `location`, or `table` in the catalog, and keeps
-    the newest `retention` keys (None: all). A key of a `sparse` one never written is no gap.
+    `column` alone, means the key itself. A table that is not partitioned by its keys has a
+    `time_column` (with `time_format` for texts) or a `key_column` instead. It is at `location`, or
+    `table` in the catalog, and keeps the newest `retention` keys (None: all). A key of a `sparse`
+    one never written is no gap.
 
     >>> sales = Dataset("sales", grain="day", zone="Europe/Berlin", column="ds", location="/sales")
     >>> sales.declaration(DatasetRef("shop", "sales")).columns
@@ -83,6 +85,9 @@ class Dataset(Calendar):
     dimensions: Sequence[Dimension] = ()
     column: str | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
+    time_column: str | None = None
+    time_format: str | None = None
+    key_column: str | None = None
     format: str = "delta"
     location: str | None = None
     table: str | None = None
@@ -94,7 +99,10 @@ class Dataset(Calendar):
 
     def stated(self) -> dict[str, Any]:
         """Return the given settings without the name, as in a project file."""
-        names = ("format", "location", "table", "retention", "sparse", "column")
+        names = (
+            *("format", "location", "table", "retention", "sparse", "column"),
+            *("time_column", "time_format", "key_column"),
+        )
         given: dict[str, Any] = {
             **self.table_values(),
             **{name: getattr(self, name) for name in names},

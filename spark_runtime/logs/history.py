@@ -152,10 +152,7 @@ class _Known:
 
     def take(self, commit: Commit) -> None:
         """Add a later commit."""
-        recorded = {
-            tuple(values): fingerprint
-            for values, _rows, fingerprint in commit.metadata.get("partitions", ())
-        }
+        recorded = {values: fingerprint for values, (_, fingerprint) in commit.recorded.items()}
         taken_back = commit.metadata.get("taken_back")
         undone = {*undone_by(commit.metadata), taken_back} - {None}
         for values in commit.touched | recorded.keys():

@@ -48,6 +48,8 @@ def changed_since(log: TableLog, after: int, until: int) -> list[Values] | None:
     try:
         if after > until:
             raise TableError(f"{log.location} was rebuilt")
+        if log.state(until).by is not None:
+            raise TableError(f"{log.location} is not partitioned by its keys")
         for commit in log.commits(after, until):
             if commit.repartitioned:
                 raise TableError(f"{commit} of {log.location} changed its partition columns")

@@ -57,7 +57,7 @@ class Inputs:
             )
             spec = replace(spec, partitions=None, mixed=None)
             self._filters = False
-        if spec.mixed is not None and spec.partitions is not None:
+        if spec.mixed and spec.partitions is not None and spec.scoped_by is None:
             raise EntrypointError(
                 f"{spec.mixed} of input {spec.dataset} are one partition of its table, and the run"
                 " needs only the first",
@@ -154,6 +154,8 @@ class Inputs:
         if spec.partitions is not None:
             for pattern, member in Scope.of(state, spec, spec.partitions).members(state).items():
                 yield member, state.contents(pattern)
+            return
+        if state.by is not None:
             return
         names = declared_names(spec, state.columns)
         for values, held in state.partitions.items():

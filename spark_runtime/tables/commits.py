@@ -126,7 +126,8 @@ def put_back(
     if not wanted:
         return
     # The commit records the version seen, so that it can be verified even after a kill.
-    transaction = replace(transaction, metadata={**transaction.metadata, "seen": seen.version})
+    metadata = {**transaction.metadata, **seen.identity, "seen": seen.version}
+    transaction = replace(transaction, metadata=metadata)
     storage.put_back(undone, transaction)
     after = log.state()
     first = undone[-1].version if mends else seen.version  # another process may have mended it
@@ -162,10 +163,9 @@ def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequen
 
 def miscounted(ours: Commit, after: TableState) -> list[Values]:
     """Return the partitions that do not have the number of rows that their commit recorded."""
-    counts = ((tuple(values), rows) for values, rows, _ in ours.metadata.get("partitions", ()))
     return [
         values
-        for values, rows in counts
+        for values, (rows, _) in ours.recorded.items()
         if rows is not None and after.contents(values).rows not in (None, rows)
     ]
 
@@ -188,14 +188,15 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
     as many rows as before.
     """
     between = log.commits(ours.metadata["seen"], ours.version - 1)
-    unseen = next((one for one in between if one.changed(ours.touched)), None)
+    touched = Scope(log.state(ours.version).columns, dict.fromkeys(ours.touched, ""))
+    unseen = next((one for one in between if one.changed(touched)), None)
     if unseen is not None:
         return UndoRefusedError(
             f"{unseen} of {log.location} changed the same partitions at the same time",
             hint="Undo that one too, or leave both as they are.",
         )
     state = log.state(ours.version)
-    planned = {tuple(values) for values, *_ in ours.metadata.get("partitions", ())}
+    planned = ours.recorded.keys()
     wrong = {*miscounted(ours, state), *(ours.touched - planned if planned else ())}
     if wrong:
         named = listed(sorted(describe(state.columns, values) for values in wrong))
@@ -268,10 +269,12 @@ def refuse_later_changes(
         undone_by_version[commit.version] = [others.pop(version) for version in gone]
         if not gone and not again and commit.version not in ours:
             others[commit.version] = commit
+    columns = log.state().columns
     for commit in others.values():
-        for values in commit.touched:
-            if values in first and commit.version > first[values]:
-                partition = describe(log.state().columns, values)
+        touched = Scope(columns, dict.fromkeys(commit.touched, ""))
+        for values, version in first.items():
+            if commit.version > version and values in touched:
+                partition = describe(columns, values)
                 raise UndoRefusedError(
                     f"{commit} of {log.location} changed {partition} after the run that is to be "
                     "undone",

@@ -22,7 +22,8 @@ from spark_runtime.errors import SchemaMismatchError
 from spark_runtime.tables.state import IDENTITY, TableState, is_numbered
 from spark_runtime.tables.values import CHAR_TYPE, is_storable, quoted
 
-_GENERATED = "delta.generationExpression"
+#: The metadata of a column that the table computes.
+GENERATED = "delta.generationExpression"
 
 #: The maximum number of digits of each integer type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -152,8 +153,8 @@ def _missing(
     metadata: Mapping[str, Any] = field.metadata
     if IDENTITY in metadata:
         return []  # the table numbers the rows
-    if _GENERATED in metadata:
-        return [_Column(field.name, str(metadata[_GENERATED]), field.dataType)]
+    if GENERATED in metadata:
+        return [_Column(field.name, str(metadata[GENERATED]), field.dataType)]
     if on_drift != "relax" or not field.nullable:
         problems.append(f"{field.name} is missing")
     drift.append(f"{field.name} is missing: NULL was written")

@@ -20,6 +20,7 @@ from lineage_backfill.runspec.values import (
     Target,
 )
 from spark_runtime.errors import PartitionValueError, TableError
+from spark_runtime.tables.by_value import ValueColumn, overlap
 from spark_runtime.tables.state import TableState
 from spark_runtime.tables.values import (
     ANY,
@@ -58,6 +59,7 @@ class Scope(Collection[Pattern]):
         self.columns = tuple(columns)
         self.keys = keys
         self._names = tuple(names) or tuple(column.name for column in columns)
+        self._is_by_value = any(isinstance(column, ValueColumn) for column in columns)
         masks = {tuple(value is ANY for value in pattern) for pattern in keys}
         self._open = [mask for mask in masks if any(mask)]
 
@@ -144,6 +146,9 @@ class Scope(Collection[Pattern]):
         return found
 
     def _fitted(self, values: Pattern) -> Iterator[Pattern]:
+        if self._is_by_value:
+            yield from (key for key in self.keys if overlap(key, values))
+            return
         for mask in self._open:
             if len(mask) != len(values):
                 continue  # of a table that was partitioned differently
@@ -182,17 +187,28 @@ def patterns_of(
             raise TableError(
                 f"{target.dataset} is clustered, not partitioned: it has no partitions that "
                 "could be replaced exactly",
-                hint='Partition the table by its keys, or declare it with grain = "none".',
+                hint="Declare `time_column` or `key_column` instead of `columns`, partition the "
+                'table by its keys, or declare it with grain = "none".',
             )
         raise TableError(
             f"{target.dataset} is partitioned by "
             f"{[column.name for column in columns] or 'nothing'}, the run spec says "
             f"{list(target.columns) or 'nothing'}",
-            hint="Correct `columns` in the project file.",
+            hint="Correct `columns` in the project file"
+            + (
+                "."
+                if columns
+                else ", or declare `time_column` or `key_column`: the column whose value says "
+                "which key a row has."
+            ),
         )
     refuse_inexact(columns)
     _refuse_unreadable(columns, target)
     names = declared_names(target, columns)
+    for column in columns:
+        if isinstance(column, ValueColumn):
+            column.refuse_unfit(target.dataset, target.mixed)
+            return [column.span(told.values.get(names[0])) for told in partitions]
     return [
         tuple(
             column.canonical(told.values[name]) if name in told.values else ANY
@@ -241,6 +257,9 @@ def _labelled(key: Key, texts: Mapping[str, str]) -> Key:
 
 def describe(columns: Sequence[PartitionColumn], values: Pattern) -> str:
     """Return partitions for a message: `day=2024-01-01/region=NULL`, `region=any value`."""
+    for column in columns:
+        if isinstance(column, ValueColumn):
+            return column.shown(values)
     texts = ["NULL" if v is None else v.value if isinstance(v, Open) else v for v in values]
     return "/".join(f"{c.name}={text}" for c, text in zip(columns, texts, strict=True)) or "*"
 
@@ -258,6 +277,8 @@ def predicate(
         raise ValueError("a predicate needs at least one partition")
     if not columns:
         return "true"
+    if isinstance(columns[0], ValueColumn):
+        return columns[0].condition(tuples, table)
     distinct = [len({values[i] for values in tuples}) for i in range(len(columns))]
     widest = distinct.index(max(distinct))
     groups: dict[Pattern, list[str | Open | None]] = {}

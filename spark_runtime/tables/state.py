@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from spark_runtime.errors import TableError
+from spark_runtime.tables.by_value import ByValue, ValueColumn, overlap
 from spark_runtime.tables.values import PartitionColumn, Pattern, Values, is_exact
 
 P = TypeVar("P")
@@ -72,6 +73,13 @@ class TableState:
     configuration: Mapping[str, str] = field(default_factory=dict)
     clustered: bool = False
     partitions: Mapping[Values, Contents] = field(default_factory=dict)
+    #: The column by whose value its keys are known instead of `columns` that partition it: then
+    #: `partitions` are the spans of its files, each with the physical partition.
+    by: ByValue | None = None
+    #: By value: the keys that commits of ours recorded, and nobody changed since.
+    keys: Mapping[Values, Contents] = field(default_factory=dict)
+    #: The columns that partition it.
+    partitioned_by: tuple[str, ...] = ()
     #: Partitions without data that a commit wrote to, or emptied.
     emptied: frozenset[Values] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict)
@@ -88,7 +96,32 @@ class TableState:
         """Return the contents of a partition."""
         if not is_exact(values):
             return NOTHING  # unpartitioned contents
+        if self.by is not None:
+            held = self.keys.get(values)
+            return held or (UNKNOWN if self.files(values) != {} else NOTHING)
         return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
+
+    def files(self, values: Values) -> Mapping[File, int | None] | None:
+        """Return the files that may hold rows of a partition; None if unknown."""
+        if self.by is None:
+            return self.contents(values).files
+        if not self.complete:
+            return None
+        near = (held for span, held in self.partitions.items() if overlap(span, values))
+        return {file: rows for held in near for file, rows in (held.files or {}).items()}
+
+    def counted(self, rows: Mapping[Values, int]) -> TableState:
+        """Return it with these numbers of rows in partitions for which the log has none."""
+        found = {values: self.contents(values).counted(count) for values, count in rows.items()}
+        if self.by is not None:
+            return replace(self, keys={**self.keys, **found})
+        return replace(self, partitions={**self.partitions, **found})
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What commits of ours record besides, so that their keys can be read again."""
+        named = (column.identity for column in self.columns if isinstance(column, ValueColumn))
+        return {"by": found} if (found := next(named, None)) else {}
 
     def listed(self) -> Iterable[Values]:
         """Return the partitions with data; raises TableError if not all are known."""
@@ -135,6 +168,8 @@ class Commit:
     operation: str
     metadata: Mapping[str, Any]
     """Ours; empty for a commit of another writer."""
+    #: What it recorded of each partition, if it is ours: rows and fingerprint (None: unknown).
+    recorded: Mapping[Values, tuple[int | None, str | None]] = field(default_factory=dict)
     #: Whether it changed the partition columns; then `touched` is meaningless.
     repartitioned: bool = False
     at: datetime | None = None

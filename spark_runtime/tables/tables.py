@@ -12,6 +12,7 @@ from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec, Target
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.session import is_alive
+from spark_runtime.tables.by_value import ByValue, by_value
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
@@ -32,7 +33,7 @@ class Tables:
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
-        self._logs: dict[tuple[str, str], DeltaLog | ParquetFolder] = {}
+        self._logs: dict[tuple[str, str, ByValue | None], DeltaLog | ParquetFolder] = {}
         self._keeper = self
 
     def within(self, spark: SparkSession) -> Tables:
@@ -128,19 +129,19 @@ class Tables:
 
     def log(self, target: Target) -> DeltaLog | ParquetFolder:
         """Return the log of the table."""
-        return self._keeper._log_at(target.format, self.location(target))
+        return self._keeper._log_at(target.format, self.location(target), by_value(target))
 
-    def _log_at(self, form: str, location: str) -> DeltaLog | ParquetFolder:
-        found = self._logs.get((form, location))
+    def _log_at(self, form: str, location: str, by: ByValue | None) -> DeltaLog | ParquetFolder:
+        found = self._logs.get((form, location, by))
         if found is None:
             reader = None if self._spark is None else self.read_checkpoint
             root = place(location, self._spark)
             found = (
                 ParquetFolder(location, root)
                 if form == "parquet"
-                else DeltaLog(location, checkpoint_reader=reader, root=root)
+                else DeltaLog(location, checkpoint_reader=reader, root=root, by=by)
             )
-            self._logs[form, location] = found
+            self._logs[form, location, by] = found
         return found
 
 
@@ -164,9 +165,11 @@ def _check_storable(schema: StructType, output: OutputSpec) -> None:
     missing = [column for column in output.columns if column.lower() not in lower]
     if missing:
         raise SchemaMismatchError(
-            f"partition column {missing[0]!r} of {output.dataset} is not among the job's columns: "
+            f"column {missing[0]!r} of {output.dataset} is not among the job's columns: "
             f"{', '.join(names)}",
             hint="Add it to the job's result, or correct `columns` in the project file.",
         )
+    if output.scoped_by is not None:
+        return
     types = {field.name.lower(): str(field.dataType.jsonValue()) for field in schema}
     refuse_inexact(partition_columns(output.columns, types))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import chain
 from typing import Final
 
@@ -14,6 +14,7 @@ from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key
+from lineage_backfill.partitions.zones import Zone
 from lineage_backfill.project.declarations import DatasetDeclaration
 
 #: The format of the local start (None: the key's label) and the dimension, of each column.
@@ -41,8 +42,8 @@ def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> 
 
 def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
     """Return the physical partition columns that are declared."""
-    if declared.columns:
-        return {column: (form, None) for column, form in declared.columns.items()}
+    if declared.named_columns:
+        return {column: (form, None) for column, form in declared.named_columns.items()}
     return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
 
 
@@ -64,6 +65,26 @@ def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
         else:
             values[column] = str(key.label)
     return values
+
+
+def interval(key: Key, zone: Zone) -> str:
+    """Return the interval of a key for a column of times: two instants, with the local time each.
+
+    >>> from lineage_backfill.partitions.zones import zone
+    >>> begin, end = datetime(2024, 3, 10, 5, tzinfo=UTC), datetime(2024, 3, 11, 4, tzinfo=UTC)
+    >>> key = Key(label="2024-03-10", start=begin, end=end, statics={})
+    >>> interval(key, zone("America/New_York"))
+    '2024-03-10T00:00:00-05:00/2024-03-11T00:00:00-04:00'
+    """
+    ends = [one for one in (key.start, key.end) if one is not None]
+    return "/".join(_with_wall_clock(int(one.timestamp()), zone) for one in ends)
+
+
+def _with_wall_clock(instant: int, zone: Zone) -> str:
+    """Return an instant as its local time; where that jumps, as the one that it jumps from."""
+    local = min(zone.local(instant), zone.local(instant - 1) + timedelta(seconds=1))
+    offset = local - datetime.fromtimestamp(instant, UTC).replace(tzinfo=None)
+    return local.replace(tzinfo=timezone(offset)).isoformat()
 
 
 def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:

@@ -388,7 +388,7 @@ class DeclarationResolver:
         try:
             sent = facets.read_dataset(facet, what, ignored)
             if sent.has_kind:
-                columns = tuple(sent.columns)
+                columns = tuple(sent.named_columns)
                 self._calendars.resolve(sent.calendar, sent.dimensions, columns, what)
         except UsageError as error:
             # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
@@ -414,14 +414,14 @@ class DeclarationResolver:
                 return None, None
             layers = [DatasetPartitioning(calendar=inferred)]
             whole, dimensions = calendar_in_force([declared, *layers] if declared else layers)
-            columns = () if declared is None else tuple(declared.columns)
+            columns = () if declared is None else tuple(declared.named_columns)
             return self._calendars.resolve(whole, dimensions, columns, f"dataset {ref}"), "inferred"
         calendar = self._resolved.get(declared)  # thousands of datasets share a declaration
         if calendar is None:
             calendar = self._resolved[declared] = self._calendars.resolve(
                 declared.calendar,
                 declared.dimensions,
-                tuple(declared.columns),
+                tuple(declared.named_columns),
                 f"dataset {ref}",
             )
         return calendar, origin

@@ -27,7 +27,7 @@ def declared_keys(declarations: Declarations, sent: Iterable[ReadDeclaration] = 
             known.setdefault(dimension.name, set()).update(dimension.calendar.keys)
     for declared in declarations.datasets:
         if declared.calendar is not None and isinstance(declared.calendar.keys, tuple):
-            for column in declared.columns:
+            for column in declared.named_columns:
                 known.setdefault(column, set()).update(declared.calendar.keys)
     reads: list[ReadDeclaration] = [
         *(read for job in declarations.jobs for read in job.reads),
@@ -49,7 +49,7 @@ def _plain_names(declarations: Declarations) -> set[str]:
     """Return the names of dimensions that a map without a dimension may be of."""
     parts = [one.dimensions for one in declarations.datasets]
     parts += [one.dimensions for one in declarations.jobs]
-    columns = (column for one in declarations.datasets for column in one.columns)
+    columns = (column for one in declarations.datasets for column in one.named_columns)
     return {"", *columns, *(dimension.name for dimension in chain.from_iterable(parts))}
 
 

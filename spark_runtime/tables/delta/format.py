@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.session import interpreted, seconds, session_like, unsorted
+from spark_runtime.tables.by_value import ValueColumn, by_value
 from spark_runtime.tables.delta.log import (
     METADATA_KEY,
     DeltaLog,
@@ -39,7 +41,7 @@ from spark_runtime.tables.delta.log import (
 from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.tables.merge import HELD, NEW, Match
 from spark_runtime.tables.places import local_path, place
-from spark_runtime.tables.schema import columns_of, no_rows
+from spark_runtime.tables.schema import GENERATED, columns_of, no_rows
 from spark_runtime.tables.scope import describe, predicate
 from spark_runtime.tables.state import Commit, TableState, Transaction, is_numbered
 from spark_runtime.tables.storage import Publication
@@ -61,6 +63,9 @@ _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
 _TEXT_LENGTH = 400
+#: The stored partition in a sample of files, and of how many partitions there is one.
+_STORED = "__stored"
+_SAMPLES = 200
 #: A refusal by Delta that has no Python class: its condition and text, up to Java's stack.
 _REFUSAL = re.compile(
     r"^[^\n]*\n?: org\.apache\.spark\.sql\.delta\.Delta\w*Exception: "
@@ -94,7 +99,7 @@ def _nullable(schema: StructType) -> StructType:
 
 def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
     names = {field.name.lower(): field.name for field in schema}
-    columns = [names[column.lower()] for column in output.columns]
+    columns = [names[column.lower()] for column in _partitioned_by(output)]
     builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
     builder = builder.location(output.location) if output.location else builder
     builder = builder.tableName(output.table) if output.table else builder
@@ -107,6 +112,11 @@ def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None
         # A creation that was killed has left a log without commits, which only a write accepts.
         writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
         writer.partitionBy(*columns).save(output.location)
+
+
+def _partitioned_by(output: OutputSpec) -> tuple[str, ...]:
+    """Return the columns that partition a new table."""
+    return output.columns if output.scoped_by is None else ()
 
 
 def location_of(spark: SparkSession, table: str) -> str:
@@ -157,13 +167,15 @@ class DeltaStorage:
             _raise_translated(error, self.log.location)
         if scope is None:
             return frame
-        columns = self.log.state(version).columns
-        return frame.where(predicate(columns, scope)) if columns else frame
+        state = self.log.state(version)
+        _refuse_other_zone(self._spark, state, self.log.location)
+        return frame.where(predicate(state.columns, scope)) if state.columns else frame
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Commit; retry after commits that did not change the partitions to replace."""
         transaction = publication.transaction
         columns = publication.before.columns
+        _refuse_other_zone(self._spark, publication.before, self.log.location)
         conflict: Exception | None = None
         for _ in range(MAX_CONFLICTS + 1):
             try:
@@ -305,7 +317,8 @@ class DeltaStorage:
         scopes: dict[int, list[Values]] = {}
         for commit in self.log.commits(oldest, max(own.values(), default=oldest) + 1):
             for values in at.get(commit.version - 1, ()):
-                choices = (oldest, own[values]) if values not in touched else (own[values],)
+                is_same = values not in touched and self.log.state(oldest).by is None
+                choices = (oldest, own[values]) if is_same else (own[values],)
                 scopes.setdefault(self._whole(values, choices), []).append(values)
             touched |= commit.touched
         return scopes
@@ -319,14 +332,14 @@ class DeltaStorage:
             )
         for version in versions:
             state = self.log.state(version)
-            held = state.contents(values)
-            vectors = (vector for _, vector in held.files or () if vector)
-            paths = [path for path, _ in held.files or ()]
+            files = state.files(values)
+            vectors = (vector for _, vector in files or () if vector)
+            paths = [path for path, _ in files or ()]
             paths += [path for vector in vectors if (path := vector_file(vector))]
-            if held.files is not None and all(map(self._exists, paths)):
+            if files is not None and all(map(self._exists, paths)):
                 return version
         partition = describe(state.columns, values)
-        if held.files is None:
+        if files is None:
             raise UndoRefusedError(
                 f"version {version} of {self.log.location} can no longer be read from its log, "
                 f"so the previous rows of {partition} are unknown",
@@ -411,6 +424,48 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
         merging = merging.whenMatchedUpdate(match.replaces, updates)
         merging = merging.whenNotMatchedInsert(f"NOT {gone}", values)
     merging.execute()
+
+
+def _refuse_other_zone(spark: SparkSession, state: TableState, location: str) -> None:
+    """Raise TableError if the session computes partitions of files in another zone than its writer.
+
+    Delta finds the files of a time by the partition that the session's zone gives it: rows in
+    others would be left out. Sampled by the bounds of one file for each partition.
+    """
+    column = next((c for c in state.columns if isinstance(c, ValueColumn)), None)
+    if column is None or column.type != "timestamp":
+        return
+    for number, name in enumerate(state.partitioned_by, 2):
+        (field,) = (f for f in state.schema["fields"] if f["name"].lower() == name.lower())
+        made = str((field.get("metadata") or {}).get(GENERATED, ""))
+        if not re.search(rf"(?<!\w)`?{re.escape(column.name)}`?(?!\w)", made, re.IGNORECASE):
+            continue
+        spans = {span[number]: span for span in state.partitions if span and span[1]}
+        sampled = [
+            F.struct(
+                F.expr(f"TIMESTAMP'{end}Z'").alias(column.name),
+                F.lit(value).cast(field["type"]).alias(_STORED),
+            )
+            for value, span in list(spans.items())[-_SAMPLES:]
+            for end in (span[0], _just_before(str(span[1])))
+            if end is not None
+        ]
+        if not state.partitions:
+            return
+        rows = spark.range(1).select(F.inline(F.array(*sampled))) if sampled else None
+        differs = F.expr(f"NOT (({made}) <=> {_STORED})")
+        if rows is None or not rows.where(differs).isEmpty():
+            zone = spark.conf.get("spark.sql.session.timeZone")
+            raise TableError(
+                f"{location} computes its partition column {name!r} from {column.name!r} in another"
+                f" time zone than that of this session, {zone}: rows would be left out",
+                hint="Set spark.sql.session.timeZone to the zone in which the table is written.",
+            )
+
+
+def _just_before(text: str) -> str:
+    """Return the last instant of a file, as far as its bounds tell."""
+    return (datetime.fromisoformat(text) - timedelta(milliseconds=1)).isoformat()
 
 
 def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
@@ -524,9 +579,9 @@ class NewDeltaTable(DeltaStorage):
     def before(self) -> TableState:
         """Return the table as it will be created."""
         names = {name.lower(): name for name in self._schema.names}
-        columns = [names[column.lower()] for column in self._output.columns]
+        columns = [names[column.lower()] for column in _partitioned_by(self._output)]
         layout = {"schemaString": self._schema.json(), "partitionColumns": columns}
-        return with_metadata(TableState(), layout)
+        return with_metadata(TableState(by=by_value(self._output)), layout)
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows, none if the table does not exist yet."""

@@ -21,8 +21,17 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from spark_runtime.errors import TableError
+from spark_runtime.tables.by_value import ByValue, ValueColumn, overlap
 from spark_runtime.tables.places import Place, local_path, mark
-from spark_runtime.tables.state import Commit, Contents, File, TableState, note_tokens
+from spark_runtime.tables.state import (
+    NOTHING,
+    UNKNOWN,
+    Commit,
+    Contents,
+    File,
+    TableState,
+    note_tokens,
+)
 from spark_runtime.tables.values import (
     CHAR_TYPE,
     PartitionColumn,
@@ -58,7 +67,10 @@ _STATES_KEPT = 8
 
 
 class DeltaLog:
-    """The log of one table; `location` is a path or a `file:` URL, unless `root` is given."""
+    """The log of one table; `location` is a path or a `file:` URL, unless `root` is given.
+
+    With `by` its keys are the values of that column instead of partitions.
+    """
 
     def __init__(
         self,
@@ -66,11 +78,13 @@ class DeltaLog:
         *,
         checkpoint_reader: CheckpointReader | None = None,
         root: Place | None = None,
+        by: ByValue | None = None,
     ) -> None:
         self.location = location
         self.root: Place = local_path(location) if root is None else root
         self._folder = self.root / "_delta_log"
         self._checkpoint_reader = checkpoint_reader
+        self._empty = TableState(by=by)
         self._states: dict[int, TableState] = {}
         self._mark: tuple[int, int] | None = None
         self._reading = Lock()  # runs of one application share a log
@@ -107,7 +121,7 @@ class DeltaLog:
             self._states.clear()  # recreated, with other files of the same names
         if target not in self._states:
             start = max((version for version in self._states if version < target), default=-1)
-            self._states[target] = self._play(self._states.get(start, TableState()), target)
+            self._states[target] = self._play(self._states.get(start, self._empty), target)
             while len(self._states) > _STATES_KEPT:
                 del self._states[min(self._states.keys() - {target})]
             self._mark = mark(self._path(max(self._states)))
@@ -210,7 +224,8 @@ class DeltaLog:
         if _flaw(held) or not held["metaData"]:
             return None
         _refuse_unknown(held["protocol"] or {}, self.location)
-        return with_metadata(TableState(version=version, complete=False), held["metaData"])
+        empty = replace(self._empty, version=version, complete=False)
+        return with_metadata(empty, held["metaData"])
 
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
@@ -248,9 +263,10 @@ class DeltaLog:
         # Its own commit is played as well: no checkpoint holds what a commit says of itself.
         start = first if first in commits else first + 1
         if actions is None:
-            known = self._checksum(first) or TableState(complete=False, version=first)
+            known = self._checksum(first) or replace(self._empty, complete=False, version=first)
             return start, replace(known, first_read=start)
-        return start, _advance(TableState(first_read=start), first, actions, self.location)
+        empty = replace(self._empty, first_read=start)
+        return start, _advance(empty, first, actions, self.location)
 
     def _read_checkpoint(self, files: list[Place]) -> list[Mapping[str, Any]] | None:
         """Return the actions of a checkpoint, None without a reader for its files."""
@@ -455,18 +471,8 @@ def _advance(
             values = _values(body, columns, names, held)
             if values is not None:
                 changes.setdefault(values, []).append((kind, body))
-    recorded = _recorded(commit)
-    partitions = dict(state.partitions)
-    for values, bodies in changes.items():
-        contents = _after(state.contents(values), bodies, touched=values in commit.touched)
-        if contents is None:
-            partitions.pop(values, None)
-        elif values in recorded:
-            partitions[values] = Contents(contents.files, recorded[values])
-        else:
-            partitions[values] = contents
-
-    emptied = (changes.keys() | recorded.keys()) - partitions.keys()
+    partitions = _held_after(state, changes, commit)
+    emptied = (changes.keys() | commit.recorded.keys()) - partitions.keys()
     tokens = dict(state.tokens)
     note_tokens(tokens, commit)
     txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
@@ -475,6 +481,7 @@ def _advance(
         version=version,
         commit_id=commit.id,
         partitions=partitions,
+        keys=_kept(state, commit),
         emptied=state.emptied | emptied if emptied else state.emptied,
         transactions={**state.transactions, **txns} if txns else state.transactions,
         tokens=tokens,
@@ -492,9 +499,37 @@ def _after(
     return Contents(files, before.fingerprint if before.files and not touched else None)
 
 
-def _recorded(commit: Commit) -> dict[Values, str | None]:
-    found = commit.metadata.get("partitions", ())
-    return {tuple(values): fingerprint for values, _rows_written, fingerprint in found}
+def _held_after(
+    state: TableState,
+    changes: Mapping[Values, Sequence[tuple[str, Mapping[str, Any]]]],
+    commit: Commit,
+) -> dict[Values, Contents]:
+    """Return the contents of all partitions after a commit that changed files of some."""
+    partitions = dict(state.partitions)
+    nothing = NOTHING if state.complete else UNKNOWN
+    for values, bodies in changes.items():
+        before = state.partitions.get(values, nothing)
+        contents = _after(before, bodies, touched=values in commit.touched)
+        if contents is None:
+            partitions.pop(values, None)
+        elif values in commit.recorded:
+            partitions[values] = Contents(contents.files, commit.recorded[values][1])
+        else:
+            partitions[values] = contents
+    return partitions
+
+
+def _kept(state: TableState, commit: Commit) -> Mapping[Values, Contents]:
+    """Return the recorded keys after a commit: without those that it may have changed."""
+    if state.by is None:
+        return {}
+    keys = state.keys
+    gone = {key for key in keys if any(overlap(key, span) for span in commit.touched)}
+    new = {
+        key: Contents({("", None): rows}, fingerprint)
+        for key, (rows, fingerprint) in commit.recorded.items()
+    }
+    return {**{key: held for key, held in keys.items() if key not in gone}, **new}
 
 
 def _clusters(actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -516,6 +551,8 @@ class _Holders:
             held = state.partitions.items()
             self._found = {path: v for v, contents in held for path, _ in contents.files or ()}
         if path not in self._found and not state.complete:
+            if state.by is not None:
+                return None, None  # any value
             raise TableError(
                 f"version {state.version + 1} of {self._location} removes a file without saying of "
                 "which partition, and the log does not reach back to where it was added",
@@ -544,13 +581,15 @@ def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
     """Whether the table gets other partition columns; new names or types of them do not count."""
-    (_, names), (_, others) = map(_columns_of, (state, with_metadata(TableState(), metadata)))
+    new = with_metadata(TableState(by=state.by), metadata)
+    (_, names), (_, others) = map(_columns_of, (state, new))
     return names != others
 
 
 def _retyped(before: TableState, state: TableState) -> TableState:
     """Return the state with its partitions in the forms of new types, such as wider ones."""
-    if [column.type for column in before.columns] == [column.type for column in state.columns]:
+    same = [column.type for column in before.columns] == [column.type for column in state.columns]
+    if same or state.by is not None:
         return state
 
     def moved(values: Values) -> Values:
@@ -585,12 +624,21 @@ def with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
     """Return the table with schema, partition columns and id as its `metaData` action has them."""
     schema = json.loads(metadata["schemaString"])
     types = {field["name"].lower(): _type_name(field) for field in schema["fields"]}
+    names = tuple(metadata.get("partitionColumns") or ())
+    columns = partition_columns(names, types)
+    if state.by is not None:
+        by = state.by
+        named = {field["name"].lower(): field["name"] for field in schema["fields"]}
+        lower = by.name.lower()
+        kind = types.get(lower, "")
+        columns = (ValueColumn(named.get(lower, by.name), kind, by.by, by.form),)
     return replace(
         state,
         table_id=metadata.get("id"),
         schema=schema,
         configuration=dict(metadata.get("configuration") or {}),
-        columns=partition_columns(metadata.get("partitionColumns") or (), types),
+        columns=columns,
+        partitioned_by=names,
     )
 
 
@@ -605,6 +653,10 @@ def _type_name(field: Mapping[str, Any]) -> str:
 def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[str, ...]]:
     """Return the partition columns and their names in the log."""
     physical = {name.lower(): written for name, written in physical_names(state).items()}
+    if state.by is not None:
+        # By value also the physical partition of a file.
+        names = (*(column.name for column in state.columns), *state.partitioned_by)
+        return state.columns, tuple(physical.get(name.lower(), name) for name in names)
     return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
 
 
@@ -627,6 +679,12 @@ def _commit(
     bodies = (a.get("add") or a.get("remove") for a in actions)
     changed = (b for b in bodies if b and b.get("dataChange", True))
     touched = {_values(body, columns, names, held) for body in changed}
+    metadata = _our_metadata(info.get("userMetadata"))
+    identity = next((c.identity for c in columns if isinstance(c, ValueColumn)), None)
+    told = metadata.get("partitions", ()) if metadata.get("by") == identity else ()
+    recorded = {tuple(values): (rows, fingerprint) for values, rows, fingerprint in told}
+    if identity is not None and recorded and touched:
+        touched = set(recorded)
     return Commit(
         version=version,
         touched=frozenset(values for values in touched if values is not None),
@@ -634,7 +692,8 @@ def _commit(
         id=info.get("txnId") or _text(info.get("inCommitTimestamp") or info.get("timestamp")),
         by=info.get("userName") or info.get("engineInfo"),
         operation=info.get("operation", "unknown operation"),
-        metadata=_our_metadata(info.get("userMetadata")),
+        metadata=metadata,
+        recorded=recorded,
         merged=_merged(info),
     )
 
@@ -713,6 +772,14 @@ def _values(
     held: _Holders,
 ) -> Values | None:
     """Return the partition of a file, None for one that is removed but never existed."""
+    if columns and isinstance(columns[0], ValueColumn):
+        if "modificationTime" not in body:  # a `remove`, which has no bounds
+            return held.of(body["path"])
+        span = columns[0].extent(names[0], body, _stats(body))
+        return span and (
+            *span,
+            *((body.get("partitionValues") or {}).get(name) for name in names[1:]),
+        )
     # A `remove` omits NULL keys; some writers only name the file, which is allowed.
     values = body.get("partitionValues")
     if values is None and columns:
@@ -756,10 +823,15 @@ def vector_file(vector: str) -> str | None:
 
 
 def _rows(body: Mapping[str, Any]) -> int | None:
+    records = _count(_stats(body).get("numRecords"))
+    vector = body.get("deletionVector")
+    return records - int(vector["cardinality"]) if vector and records is not None else records
+
+
+def _stats(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the statistics of a file, empty if there are none."""
     try:
         stats = json.loads(body.get("stats") or "{}") or body.get("stats_parsed") or {}
     except (TypeError, ValueError):
-        return None
-    records = _count(stats.get("numRecords") if isinstance(stats, dict) else None)
-    vector = body.get("deletionVector")
-    return records - int(vector["cardinality"]) if vector and records is not None else records
+        return {}
+    return stats if isinstance(stats, dict) else {}
