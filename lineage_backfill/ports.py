@@ -42,6 +42,14 @@ class BuiltSource(LineageSource, Protocol):
 
 
 @runtime_checkable
+class NamingSource(LineageSource, Protocol):
+    """A lineage source that names jobs and datasets as other lineage does."""
+
+    def read_beside(self, others: LineageSnapshot) -> LineageSnapshot:
+        """Return the whole lineage; raises LineageError as `read` does."""
+
+
+@runtime_checkable
 class EventSample(Protocol):
     """A lineage source that can return some of its events as they were sent."""
 

@@ -11,7 +11,7 @@ from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.joined import joined
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.ports import BuiltSource, FoldedSource, LineageSource
+from lineage_backfill.ports import BuiltSource, FoldedSource, LineageSource, NamingSource
 
 
 class SeveralSources:
@@ -29,9 +29,10 @@ class SeveralSources:
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises the error of a source, with its name."""
-        builder = LineageBuilder()
-        warnings, times, parts = list[str](), list[datetime](), list[LineageSnapshot]()
-        for name, source in sorted(self._sources, key=lambda one: _turn(one[1])):
+        builder, others = LineageBuilder(), list[tuple[str, LineageSource]]()
+        warnings, times = list[str](), list[datetime]()
+        # First the server, which judges its events by its lists.
+        for name, source in sorted(self._sources, key=lambda one: not _is_built(one[1])):
             with _named(name):
                 if isinstance(source, BuiltSource) and not times:
                     builder, found, time = source.built()
@@ -40,16 +41,22 @@ class SeveralSources:
                 elif isinstance(source, FoldedSource):
                     warnings += source.fold(builder)
                 else:
-                    parts.append(source.read())
+                    others.append((name, source))
         times += [builder.newest] if builder.newest else []
         taken_at = max(times, default=None)
-        events = builder.snapshot(taken_at=taken_at, warnings=warnings)
-        return replace(joined([events, *parts]) if parts else events, source=self._source)
+        whole = builder.snapshot(taken_at=taken_at, warnings=warnings)
+        for name, source in sorted(others, key=lambda one: isinstance(one[1], NamingSource)):
+            with _named(name):
+                if isinstance(source, NamingSource):
+                    part = source.read_beside(whole)
+                else:
+                    part = source.read()
+            whole = joined([whole, part])
+        return replace(whole, source=self._source)
 
 
-def _turn(source: LineageSource) -> int:
-    """Return when a source is read: a server's events, other events, what has none."""
-    return 0 if isinstance(source, BuiltSource) else 1 if isinstance(source, FoldedSource) else 2
+def _is_built(source: LineageSource) -> bool:
+    return isinstance(source, BuiltSource)
 
 
 @contextmanager

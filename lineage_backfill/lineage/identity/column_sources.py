@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from msgspec import structs
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+
+#: What dbt names an ephemeral model within a query, which dbt-ol sends as a table.
+_CTE: Final = "__dbt__cte__"
 
 
 def with_column_sources(snapshot: LineageSnapshot) -> LineageSnapshot:
@@ -17,7 +21,8 @@ def with_column_sources(snapshot: LineageSnapshot) -> LineageSnapshot:
     """
     sources: dict[JobRef, set[DatasetRef]] = {}
     for edge in snapshot.column_edges:
-        sources.setdefault(edge.job, set()).add(edge.input)
+        if not edge.input.name.startswith(_CTE):
+            sources.setdefault(edge.job, set()).add(edge.input)
     jobs, named = dict(snapshot.jobs), set[DatasetRef]()
     for ref, found in sources.items():
         node = jobs.get(ref)

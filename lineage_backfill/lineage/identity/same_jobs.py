@@ -68,7 +68,7 @@ def _by_id(
     """Map names of one stable id to the declared one, else that of the last run."""
     groups: dict[tuple[str, str], list[JobRef]] = {}
     for ref, node in snapshot.jobs.items():
-        if node.stable_id:
+        if node.stable_id and not node.is_test:  # a test has the id of its model
             groups.setdefault((ref.namespace, node.stable_id), []).append(ref)
     several = [refs for refs in groups.values() if len(refs) > 1]
     if not several:
