@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.identity.merge import last_completed
 from lineage_backfill.lineage.inference import infer
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.inference.recorded import whole_keys
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.mapping import KeyFunction, Record
 from lineage_backfill.partitions.memo import KeyMemo
+from lineage_backfill.partitions.text import parse, parse_partitions
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.runtime import RuntimeKeys
 from lineage_backfill.plans.request import Request
@@ -21,6 +26,7 @@ from lineage_backfill.project.declarations import CalendarDeclaration, Declarati
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolve.resolver import (
+    DatasetFacts,
     DeclarationResolver,
     JobFacts,
     Output,
@@ -31,6 +37,7 @@ from lineage_backfill.project.unmatched import Unmatched, unmatched
 #: For each job, and at least, before results of mappings are found again by the next plan: so few
 #: that a planner which serves many requests holds less than twice what it does after ten.
 _MOST_RESULTS: Final = (4, 64)
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -50,7 +57,8 @@ class Resolver(DeclarationResolver):
     """Resolves lineage and declarations lazily, each dataset and job once, at one time.
 
     It can serve several plans, except with runtime keys: those of `request` count, and those that
-    tables hold (`seen`), by dimension.
+    tables hold (`seen`), by dimension. A mapping `last` reads the newest key at `newest_at`, by
+    default now.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class Resolver(DeclarationResolver):
         request: Request | None = None,
         functions: Mapping[str, KeyFunction] | None = None,
         seen: Mapping[str, Collection[str]] | None = None,
+        newest_at: datetime | None = None,
     ) -> None:
         asked = request or Request()
         names = DeclaredNames(declarations)
@@ -69,9 +78,9 @@ class Resolver(DeclarationResolver):
         self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
         self._told = _SentLineage(snapshot, self.edges)
 
-        def bare() -> DeclarationResolver:
+        def bare(at: datetime = now) -> DeclarationResolver:
             return DeclarationResolver(
-                declarations, names, self._told, now=now, runtime_keys=lambda _: ()
+                declarations, names, self._told, now=at, runtime_keys=lambda _: ()
             )
 
         super().__init__(
@@ -82,6 +91,8 @@ class Resolver(DeclarationResolver):
             runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked, seen or {}),
             functions=functions,
         )
+        if newest_at is not None:
+            self.newest = bare(newest_at)
         self._memo = KeyMemo()
         #: The other jobs that read an output of a job, except as a reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
@@ -132,6 +143,31 @@ class Resolver(DeclarationResolver):
         if output.policy.says_mode:
             return output.policy.mode
         return self._told.write_mode(facts.ref, output.dataset)
+
+    def records(self, ref: JobRef, data: DatasetFacts, run: Calendar) -> tuple[Record, ...]:
+        """Return what runs in the lineage have read of an input, the last ones first."""
+        node = self.snapshot.datasets.get(data.ref)
+        names = {data.ref, *(node.aliases if node else ())}
+        found = []
+        for record in self._readings.get(ref, ()):
+            for name, key in record.read:
+                if name not in names or data.calendar is None:
+                    continue
+                try:
+                    read = parse(data.calendar, parse_partitions(key))
+                except UsageError:
+                    continue  # not a key of its calendar
+                found.append((whole_keys(record, run), read))
+        return tuple(found)
+
+    @cached_property
+    def _readings(self) -> Mapping[JobRef, Sequence[ObservedRun]]:
+        """The completed runs of each job that are known to have read one key, the last first."""
+        found = defaultdict[JobRef, list[ObservedRun]](list)
+        told = [one for one in self.snapshot.history if one.read and one.state == "COMPLETE"]
+        for run in sorted(told, key=lambda one: (one.ended_at or _EPOCH, one.run_id), reverse=True):
+            found[run.job].append(run)
+        return found
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""

@@ -46,14 +46,17 @@ def build_plan(
     *,
     now: datetime,
     functions: Mapping[str, KeyFunction] | None = None,
+    newest_at: datetime | None = None,
 ) -> Plan:
     """Return the plan for a request: exactly the runs that the change makes stale, in order.
 
     `now` is aware; keys that are not complete by then are not planned. `functions` holds the
     loaded functions of `python` mappings by their names. Raises UsageError for a request or a
-    declaration that cannot be planned. Same values in, same plan out.
+    declaration that cannot be planned. A mapping `last` reads the newest key at `newest_at`, by
+    default now. Same values in, same plan out.
     """
-    return Planner(snapshot, declarations, now=now, functions=functions).plan(request)
+    planner = Planner(snapshot, declarations, now=now, functions=functions, newest_at=newest_at)
+    return planner.plan(request)
 
 
 class Planner:
@@ -70,6 +73,7 @@ class Planner:
         *,
         now: datetime,
         functions: Mapping[str, KeyFunction] | None = None,
+        newest_at: datetime | None = None,
     ) -> None:
         if now.tzinfo is None:
             raise UsageError(
@@ -79,6 +83,7 @@ class Planner:
         self.declarations = declarations
         self.now = now.astimezone(UTC)
         self._functions = functions
+        self._newest_at = newest_at
         self._resolvers: dict[bool, Resolver] = {}
 
     def plan(self, request: Request) -> Plan:
@@ -98,6 +103,7 @@ class Planner:
                 now=self.now,
                 request=request,
                 functions=self._functions,
+                newest_at=self._newest_at,
             )
             if not self._depends_on_request:
                 self._resolvers[request.include_former] = found

@@ -83,7 +83,12 @@ class ExecutionContext:
         """Return a plan for keys that became complete since, and are stale by the plans' roots."""
         request = same_roots(plans[0], self._resolver_of(plans[0]))
         fresh = build_plan(
-            request, self.snapshot, self.declarations, now=now, functions=self.functions
+            request,
+            self.snapshot,
+            self.declarations,
+            now=now,
+            functions=self.functions,
+            newest_at=datetime.fromisoformat(plans[0].now),
         )
         resolver = self._resolver_of(fresh)
         found = tail_of(plans, fresh, resolver)
@@ -98,6 +103,7 @@ class ExecutionContext:
             now=datetime.fromisoformat(plan.now),
             request=request_from_dict(plan.request, "the plan"),
             functions=self.functions,
+            newest_at=datetime.fromisoformat(self.plans[0].now),
         )
 
     def _take(self, resolver: Resolver) -> None:

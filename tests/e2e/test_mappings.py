@@ -108,6 +108,30 @@ def test_last_reads_the_newest_key_and_infers_who_read_another(
     assert one["reason"]["inputs"][0]["inferred"] is True
 
 
+def test_last_knows_who_read_a_key_where_the_lineage_records_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partition = {"identifier": "i", "dimensions": {"key": "ill"}}
+    subset = {"inputCondition": {"type": "partition", "partitions": [partition]}}
+    event = {
+        "eventType": "COMPLETE",
+        "eventTime": "2024-02-11T00:00:00Z",
+        "run": {
+            "runId": "00000000-0000-4000-8000-000000000001",
+            "facets": {"lineageBackfill_run": {"keys": ["2024-02-02..2024-02-03"]}},
+        },
+        "job": {"namespace": "w", "name": "convert"},
+        "inputs": [{"namespace": "w", "name": "rates", "inputFacets": {"subset": subset}}],
+        "outputs": [{"namespace": "w", "name": "d_converted"}],
+    }
+    (tmp_path / "events.ndjson").write_text(json.dumps(event))
+    toml = '[lineage]\nevents = ["events.ndjson"]\n' + RATES.replace("{mapping}", "last")
+    plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "ill")
+    assert planned(plan, "convert") == ["2024-01-08..2024-01-24", "2024-02-02..2024-02-03"]
+    plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "feb")
+    assert planned(plan, "convert") == ["2024-01-25..2024-02-01", "2024-02-04..2024-02-12"]
+
+
 @pytest.mark.parametrize(
     ("mapping", "changed", "expected"),
     [

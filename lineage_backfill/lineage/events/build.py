@@ -256,6 +256,8 @@ class LineageBuilder:
         run_item = event.get("run")
         if run_item is not None:
             run = self._fold_run(job, run_item, event.get("eventType"), when, run_io)
+            if inputs:
+                self._fold_read(run, inputs)
             for item in outputs or ():
                 if facets := item.get("outputFacets"):
                     self._fold_written(run, item, facets, event.get("eventType"), when)
@@ -290,6 +292,18 @@ class LineageBuilder:
         if facets := item.get("facets"):
             self._fold_run_facets(job, run, facets, when)
         return run
+
+    def _fold_read(self, run: Run, inputs: Any) -> None:
+        """Record of which inputs one partition was read, as where it is the newest."""
+        for item in inputs:
+            subset = (item.get("inputFacets") or {}).get("subset")
+            try:
+                keys = subset_keys(subset) if subset else ()
+            except SHAPE_ERRORS:
+                self._unreadable += 1
+                continue
+            if len(keys) == 1:
+                run.read |= {(item["namespace"], item["name"], *keys)}
 
     def _fold_written(self, run: Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
         """Record which partitions of an output were written, and how much."""

@@ -25,6 +25,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("last", "started", "completed"), _instant),
     "nominal": tuple,
     "wrote": frozenset,
+    "read": lambda triples: frozenset(map(tuple, triples)),
 }
 
 

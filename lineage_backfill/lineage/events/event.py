@@ -78,6 +78,12 @@ class DatasetFacets(_OfBoth, total=False):
     columnLineage: Any
 
 
+class InputFacets(TypedDict, total=False):
+    """The facets of a dataset as one run reads it."""
+
+    subset: Any
+
+
 class OutputFacets(TypedDict, total=False):
     """The facets of a dataset as one run writes it."""
 
@@ -87,6 +93,7 @@ class OutputFacets(TypedDict, total=False):
 
 class _Dataset(_Named, total=False):
     facets: DatasetFacets | None
+    inputFacets: InputFacets | None
     outputFacets: OutputFacets | None
 
 

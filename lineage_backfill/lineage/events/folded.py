@@ -145,7 +145,7 @@ class Run:
     #: What events say of it.
     MEMBERS = (
         *("backfill", "completed", "run_io", "last", "manual", "marked", "nominal"),
-        *("parent", "partition_key", "rank", "started", "wrote"),
+        *("parent", "partition_key", "rank", "read", "started", "wrote"),
     )
     __slots__ = MEMBERS
 
@@ -154,6 +154,8 @@ class Run:
         self.rank = 0
         self.manual = False
         self.wrote: frozenset[str] = frozenset()  # keys, by its outputs' subset facets
+        #: Inputs by namespace and name, each with its key, where that is one.
+        self.read: frozenset[tuple[str, ...]] = frozenset()
         self.started: datetime | None = None
         self.completed: datetime | None = None
         self.run_io = NOTHING

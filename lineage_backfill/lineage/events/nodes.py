@@ -76,6 +76,7 @@ def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
         nominal_end=_utc(end),
         partition_key=run.partition_key,
         written=_listed(run.wrote),
+        read=tuple([(DatasetRef(space, name), key) for space, name, key in sorted(run.read)]),
         backfill=run.backfill,
     )
 

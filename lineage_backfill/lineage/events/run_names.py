@@ -65,6 +65,7 @@ def _move(run_id: str, old: Job, new: Job) -> None:
     run.parent = run.parent or other.parent
     run.nominal = run.nominal or other.nominal
     run.wrote |= other.wrote
+    run.read |= other.read
     if old.parent and old.parent[1] != new.name:
         new.parent = new.parent or old.parent
 

@@ -18,7 +18,7 @@ from lineage_backfill.partitions.calendar import Calendar, TimeAxis
 from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
+from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction, MappingSpec, Record
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
@@ -321,6 +321,8 @@ class DeclarationResolver:
         self._mappings: dict[object, EdgeMapping] = {}
         self._checked: set[JobDeclaration] = set()
         self._sent_facets: dict[JobRef, JobPartitioning] = {}
+        #: Which keys are the newest for mappings `last`; None: those of now.
+        self.newest: DeclarationResolver | None = None
         #: Sentences about facets that could not be believed, by what sent them.
         self.troubles: dict[DatasetRef | JobRef, str] = {}
 
@@ -786,7 +788,7 @@ class DeclarationResolver:
                     f"job {ref}, input {data.ref}: lookback does not apply to the job's own output",
                     hint="Leave it out; a window reads more of its earlier keys.",
                 )
-        key = (data, run, read, kind, added, lookback)
+        key = (data, run, read, kind, added, lookback, ref if _is_last(read) else None)
         found = self._inputs.get(key)
         if found is None:
             reference = kind in ("target", "past") or (read is not None and read.mapping == "none")
@@ -815,7 +817,7 @@ class DeclarationResolver:
         upstream = data.calendar
         if upstream is None or run is None:
             return None
-        key = (upstream, run, read, own)
+        key = (upstream, run, read, own, (ref, data.ref) if _is_last(read) else None)
         mapping = self._mappings.get(key)
         if mapping is None:
             try:
@@ -824,6 +826,8 @@ class DeclarationResolver:
                     if read is None
                     else mapping_spec(read, self._functions, own=own)
                 )
+                if _is_last(read):
+                    spec = self._newest(ref, data, run, spec)
                 mapping = mappings.build(upstream, run, spec)
             except UsageError as error:
                 raise DeclarationError(
@@ -831,6 +835,17 @@ class DeclarationResolver:
                 ) from None
             self._mappings[key] = mapping
         return mapping
+
+    def _newest(
+        self, ref: JobRef, data: DatasetFacts, run: Calendar, spec: MappingSpec
+    ) -> MappingSpec:
+        """Return a mapping that may be `last` with the newest key and what runs have read."""
+        newest = None if self.newest is None else self.newest.calendar(data.ref)
+        return replace(spec, newest=newest, records=self.records(ref, data, run))
+
+    def records(self, ref: JobRef, data: DatasetFacts, run: Calendar) -> tuple[Record, ...]:
+        """Return what runs are recorded to have read of an input, the last ones first."""
+        return ()
 
     def _output(
         self,
@@ -934,6 +949,13 @@ def _live(inputs: tuple[Input, ...]) -> _Live:
         endless=endless,
         lacking=tuple(lacking),
     )
+
+
+def _is_last(read: ReadDeclaration | None) -> bool:
+    """Whether a job reads the newest key of an input, which its own records concern."""
+    if read is None:
+        return False
+    return "last" in (read.mapping, *(part.mapping for part in read.dimensions.values()))
 
 
 def _lookback(writes: Iterable[_Write]) -> int:
