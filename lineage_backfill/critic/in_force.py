@@ -17,7 +17,7 @@ from lineage_backfill.project.declarations import (
     calendar_in_words,
 )
 from lineage_backfill.project.matching import edge_in_force
-from lineage_backfill.project.merge import MAPPING, calendar, merged_edge, stated
+from lineage_backfill.project.merge import MAPPING, calendar, merged_edge, stated, with_counts
 from lineage_backfill.typed import plain
 
 #: A place, and what it states.
@@ -121,14 +121,15 @@ def _layers(declared: Iterable[DatasetDeclaration | JobDeclaration], kind: str) 
 
 
 def _edges(
-    layers: Iterable[Layer],
+    layers: Sequence[Layer],
     side: str,
     dataset: DatasetRef,
     refs: Sequence[DatasetRef],
     home: str | None,
 ) -> list[Layer]:
     found: list[Layer] = []
-    for place, one in layers:
+    counted = with_counts([one for _, one in layers])
+    for (place, _), one in zip(layers, counted, strict=True):
         edge = edge_in_force(getattr(one, side), dataset, refs, home)
         if edge is not None:
             found.append((place, edge))

@@ -18,7 +18,9 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     DatasetPartitioning,
     DimensionDeclaration,
+    DimensionMapping,
     JobDeclaration,
+    JobPartitioning,
     Partitioning,
     ReadDeclaration,
     WriteDeclaration,
@@ -27,6 +29,7 @@ from lineage_backfill.project.run_rules import RunRules
 
 Declared = TypeVar("Declared", DatasetDeclaration, JobDeclaration)
 Edge = TypeVar("Edge", ReadDeclaration, WriteDeclaration)
+Job = TypeVar("Job", bound=JobPartitioning)
 #: Groups of attributes: the first place that states one of a group states all of it.
 MAPPING: Final = ("mapping", "before", "after", "by", "map", "function", "dimensions")
 _GROUPS: Final = {
@@ -58,8 +61,9 @@ def merged(layers: Sequence[Declared]) -> Declared:
         found["rules"] = reduce(
             lambda below, rules: rules.over(below), [one.rules for one in reversed(jobs)]
         )
-        found["reads"] = _edges(edge for one in jobs for edge in one.reads)
-        found["writes"] = _edges(edge for one in jobs for edge in one.writes)
+        counted = with_counts(jobs)
+        found["reads"] = _edges(edge for one in counted for edge in one.reads)
+        found["writes"] = _edges(edge for one in counted for edge in one.writes)
         if not _has_time(found):
             found["collect_schedule_gaps"] = None
     else:
@@ -67,6 +71,28 @@ def merged(layers: Sequence[Declared]) -> Declared:
         found["retention"] = _first(keyed, "retention") if _has_time(found) else None
         found |= _columns(keyed, found)
     return replace(first, **found)
+
+
+def with_counts(layers: Sequence[Job]) -> list[Job]:
+    """Return jobs' layers without numbers of keys of another calendar than the one in force."""
+    keyed = {id(one) for one in _keyed(layers)}
+    return [one if id(one) in keyed else _uncounted(one) for one in layers]
+
+
+def _uncounted(job: Job) -> Job:
+    reads = []
+    for each in job.reads:
+        if _counts(each):
+            each = replace(each, mapping=None, before=None, after=None, by=None)  # noqa: PLW2901 (the same edge)
+        kept = {name: one for name, one in each.dimensions.items() if not _counts(one)}
+        reads.append(replace(each, dimensions=kept, lookback=None))
+    writes = tuple(replace(each, lookback=None) for each in job.writes)
+    return replace(job, reads=tuple(reads), writes=writes)
+
+
+def _counts(travel: ReadDeclaration | DimensionMapping) -> bool:
+    """Whether a mapping counts keys: a length of time holds for any calendar."""
+    return any(isinstance(getattr(travel, name), int) for name in ("before", "after", "by"))
 
 
 def _edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:

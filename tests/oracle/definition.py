@@ -4,6 +4,7 @@ nothing changes. Shares no code with the planner; slow, and meant to be obviousl
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cache, cached_property
@@ -61,8 +62,32 @@ def clock(zone: str) -> tuple[tuple[datetime, datetime], ...]:
 
 
 @cache
+def rows(grain: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the keys of a calendar by list (`list1`), with their local starts and ends."""
+    rng, found = random.Random(grain), []
+    moment = datetime(2023, 3, 6, tzinfo=UTC)
+    while moment < datetime(2025, 1, 5, tzinfo=UTC):
+        end = moment + timedelta(days=rng.choice((1, 1, 2, 5, 7)), hours=rng.choice((0, 0, 0, 7)))
+        found.append((f"P{len(found):03}", f"{moment:%FT%H:%M}", f"{end:%F %H:%M}"))
+        moment = end + timedelta(days=rng.choice((0, 0, 0, 1, 3)))
+        if moment.hour > 8:
+            moment = moment.replace(hour=0) + timedelta(days=1)
+    return tuple(found)
+
+
+def _shown(zone: str, text: str) -> datetime:
+    """Return the first moment at which the clock of a zone shows a local time, or a later one."""
+    wanted = datetime.fromisoformat(text)
+    near = (wanted.replace(tzinfo=UTC) - WALK_FROM) // STEP - 30
+    return next(m for m, local in clock(zone)[near:] if local.replace(tzinfo=None) >= wanted)
+
+
+@cache
 def spans(grain: str, zone: str) -> tuple[Span, ...]:
     """Return all whole periods of the walked time, by looking at the clock every half hour."""
+    if grain.startswith("list"):
+        listed = ((key, _shown(zone, start), _shown(zone, end)) for key, start, end in rows(grain))
+        return tuple(Span(*one) for one in listed)
     found: list[tuple[str, datetime]] = []
     for moment, local in clock(zone):
         label = _period(local, grain)
@@ -94,13 +119,25 @@ def numbered(grain: str, zone: str) -> dict[str, int]:
 @dataclass(frozen=True)
 class Cal:
     """A calendar: a time dimension (grain, zone, existing labels first..last), static keys, both
-    or neither."""
+    or neither; in a product, static keys may have zones of their own."""
 
     grain: str | None = None
     zone: str = "UTC"
     first: str | None = None
     last: str | None = None
     statics: tuple[str, ...] | None = None
+    zones: tuple[tuple[str, str], ...] = ()
+
+    def zone_of(self, static: str | None) -> str:
+        """Return the zone of the periods of a static key."""
+        return dict(self.zones).get(static or "", self.zone)
+
+    def span(self, place: int, static: str | None) -> Span:
+        """Return the period of a place in the zone of a static key: the one with its label."""
+        found, zone = self.all_spans[place], self.zone_of(static)
+        if zone == self.zone or self.grain is None:
+            return found
+        return spans(self.grain, zone)[numbered(self.grain, zone)[found.label]]
 
     @cached_property
     def all_spans(self) -> tuple[Span, ...]:
@@ -205,20 +242,23 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
     own = read.dataset in job.writes
     time_ok = True
     if up.grain and run.grain:
-        periods = run.all_spans
+        static = run_key[1]
         before, after = read.before, read.after
         if own and read.mapping == "window":
             after = -1
-        start = periods[place(run_key) - before].start
-        end = periods[place(run_key) + after].end
+        start = run.span(place(run_key) - before, static).start
+        end = run.span(place(run_key) + after, static).end
         if read.lengths[0]:
-            start = later(periods[place(run_key)].start, read.lengths[0], run.zone, -1)
+            own_start = run.span(place(run_key), static).start
+            start = later(own_start, read.lengths[0], run.zone_of(static), -1)
         if read.lengths[1]:
-            end = later(periods[place(run_key)].end, read.lengths[1], run.zone)
+            own_end = run.span(place(run_key), static).end
+            end = later(own_end, read.lengths[1], run.zone_of(static))
             end = max(end, start + timedelta(seconds=1))
-        time_ok = up.all_spans[place(input_key)].meets(start, end)
+        time_ok = up.span(place(input_key), input_key[1]).meets(start, end)
         if read.mapping in ("last", "as_of"):
-            begun = [k[0] for k in up.existing() if up.all_spans[place(k)].start <= start]
+            same = [k for k in up.existing() if k[1] == input_key[1]]
+            begun = [k[0] for k in same if up.span(place(k), k[1]).start <= start]
             time_ok = input_key[0] == max(begun, default=None)
     static_ok = True
     # Keys that a job declares belong to no column: no dimension of a product bears their name.
@@ -232,8 +272,8 @@ def makes_key(world: World, job: Job, dataset: str, run_key: Key, output_key: Ke
     """Whether the run key writes into that partition of the output."""
     out, run = world.datasets[dataset], job.run
     if out.grain and run.grain:
-        span = run.all_spans[place(run_key)]
-        if not out.all_spans[place(output_key)].meets(span.start, span.end):
+        span = run.span(place(run_key), run_key[1])
+        if not out.span(place(output_key), output_key[1]).meets(span.start, span.end):
             return False
     return not (out.statics and run.statics) or same_static(output_key, run_key)
 

@@ -73,6 +73,8 @@ def _keys(cal: Cal) -> object:
 
 def _calendar(cal: Cal) -> dict[str, Any]:
     time = time_fields(cal)
+    if cal.zones:
+        time["zone"] = dict(time["zone"])
     if cal.statics and cal.grain:
         return {
             "dimensions": [

@@ -23,7 +23,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from tests.oracle.definition import Cal, Column, Job, Key, Read, World, numbered, spans
+from tests.oracle.definition import Cal, Column, Job, Key, Read, World, numbered, rows, spans
 
 NOW = datetime(2024, 12, 20, 12, tzinfo=UTC)  # every calendar here has ended by then
 ZONES = (
@@ -45,7 +45,7 @@ _WHOLE = ("default", "all", "none")  # mappings that an unpartitioned input may 
 ORDER = ("half", "hour", "eight", "day", "week", "month", "quarter")
 
 
-def _calendar(rng: random.Random, around: str) -> Cal:
+def _calendar(rng: random.Random, around: str, lists: random.Random) -> Cal:
     shape = rng.random()
     if shape < 0.08:
         return Cal()
@@ -53,21 +53,30 @@ def _calendar(rng: random.Random, around: str) -> Cal:
         some = tuple(sorted(rng.sample(REGIONS, rng.randint(1, 3))))
         return Cal(statics=some if shape < 0.14 else EVERY)
     grain = rng.choice(("hour", "hour", "day", "day", "day", "half", "eight", "week", "month"))
+    if lists.random() < 0.2:
+        grain = f"list{lists.randrange(3)}"
     zone = "UTC" if grain == "eight" else rng.choice(ZONES)
     periods = spans(grain, zone)
     begin = datetime.fromisoformat(around).replace(tzinfo=UTC)
     first = bisect_left(periods, begin, key=lambda span: span.start)
     first -= rng.randint(0, 2)
-    last = first + rng.randint(max(1, COUNTS[grain] // 2), COUNTS[grain])
+    count = COUNTS.get(grain, 8)
+    last = first + rng.randint(max(1, count // 2), count)
     statics = tuple(sorted(rng.sample(REGIONS, 2))) if shape > 0.88 else None
     if shape > 0.96:
         statics = EVERY
+    zones: tuple[tuple[str, str], ...] = ()
+    if lists.random() < 0.1 and statics is None:
+        statics = tuple(sorted(lists.sample(REGIONS, 2)))
+    if statics and statics != EVERY and grain not in ("hour", "half", "eight"):
+        zones = tuple((key, lists.choice(ZONES)) for key in statics)
     return Cal(
         grain=grain,
         zone=zone,
         first=periods[first].label,
         last=periods[last].label,
         statics=statics,
+        zones=zones,
     )
 
 
@@ -82,7 +91,7 @@ def _finer_or_same(cal: Cal, run: Cal) -> bool:
         return False
     if not run.grain:
         return True
-    if not cal.grain or cal.zone != run.zone:
+    if not cal.grain or cal.zone != run.zone or cal.zones != run.zones:
         return False
     if cal.grain == run.grain:
         return True
@@ -93,20 +102,21 @@ def make_world(seed: int) -> World:
     """Return the world of a seed: up to seven jobs in layers, with every kind of mapping."""
     rng = random.Random(seed)
     around = rng.choice(MOMENTS)
-    datasets = {"root": _calendar(rng, around)}
+    lists = random.Random(f"lists of {seed}")
+    datasets = {"root": _calendar(rng, around, lists)}
     if rng.random() < 0.3:
-        datasets["other"] = _calendar(rng, around)
+        datasets["other"] = _calendar(rng, around, lists)
     jobs: list[Job] = []
     for number in range(rng.randint(1, 6)):
         name = f"j{number}"
-        run = _calendar(rng, around)
+        run = _calendar(rng, around, lists)
         output = f"d{number}"
         declares = False
         outputs = {output: run}
         shape = rng.random()
         if shape < 0.15:
             # A second output of a finer calendar, under a declared run calendar.
-            second = _calendar(rng, around)
+            second = _calendar(rng, around, lists)
             if _finer_or_same(second, run) and second != run:
                 outputs[f"{output}b"] = second
                 declares = True
@@ -218,7 +228,7 @@ def _ask_for_more(rng: random.Random, world: World) -> None:
     if rng.random() < 0.3:
         timed = [name for name, cal in world.datasets.items() if cal.grain]
         world.retention = {
-            name: rng.randint(1, COUNTS[world.datasets[name].grain or "day"])
+            name: rng.randint(1, COUNTS.get(world.datasets[name].grain or "day", 8))
             for name in timed
             if rng.random() < 0.4
         }
@@ -339,9 +349,12 @@ def time_fields(cal: Cal) -> dict[str, Any]:
     if not cal.grain:
         return {}
     slices = {"half": {"cron": "30 * * * *"}, "eight": {"every": "8h"}}
+    kind: dict[str, Any] = slices.get(cal.grain, {"grain": cal.grain})
+    if cal.grain.startswith("list"):
+        kind = {"boundaries": rows(cal.grain)}
     return {
-        **slices.get(cal.grain, {"grain": cal.grain}),
-        "zone": cal.zone,
+        **kind,
+        "zone": (("by", "region"), *cal.zones) if cal.zones else cal.zone,
         "start": cal.first,
         "end": cal.last,
     }

@@ -42,7 +42,7 @@ from lineage_backfill.project.matching import (
     refuse_twice,
 )
 from lineage_backfill.project.merge import calendar as calendar_in_force
-from lineage_backfill.project.merge import is_mapped_as, merged_edge, with_facet
+from lineage_backfill.project.merge import is_mapped_as, merged_edge, with_counts, with_facet
 from lineage_backfill.project.resolve.calendars import Calendars
 from lineage_backfill.project.resolve.mapping_specs import declares_self, mapping_spec
 from lineage_backfill.project.resolve.physical_columns import (
@@ -483,9 +483,16 @@ class DeclarationResolver:
         """The mappings made so far; thousands of edges share a few."""
         return self._mappings.values()
 
+    def _sent_below(
+        self, ref: JobRef, declared: JobDeclaration | None
+    ) -> tuple[JobPartitioning, str]:
+        """Return a job's facet, as far as it counts keys of the calendar in force."""
+        sent, unreadable = self._sent(ref)
+        return sent if declared is None else with_counts((declared, sent))[1], unreadable
+
     def _find_job(self, ref: JobRef) -> JobFacts:
         declared = self._names.jobs.find(ref)
-        sent, unreadable = self._sent(ref)
+        sent, unreadable = self._sent_below(ref, declared)
         reads, writes = self._sides(ref, declared, sent)
         calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
         # Continuing with the defaults would mean guessing what the job declares.

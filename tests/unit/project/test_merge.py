@@ -20,12 +20,12 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from lineage_backfill.project.matching import target
+from lineage_backfill.project.matching import DeclaredNames, target
 from lineage_backfill.project.merge import merged, merged_edge
 from spark_runtime.configuration import load_project
 from spark_runtime.job.datasets import Read, Write, window
 from spark_runtime.job.scheduled import StartRequest, declare, run_specs
-from tests.unit.planning.world import NOW, dataset, job, plan, request, summary
+from tests.unit.planning.world import NOW, dataset, declarations, job, plan, request, summary
 
 TABLES = """
 [project]
@@ -200,3 +200,31 @@ def test_a_bare_name_of_several_is_refused_with_the_candidates() -> None:
 def test_a_number_that_is_stated_as_0_counts() -> None:
     below = WriteDeclaration(dataset="out", lookback=2)
     assert merged_edge((WriteDeclaration(dataset="out", lookback=0), below)).lookback == 0
+
+
+@pytest.mark.parametrize(("grain", "keys"), [("day", 1), ("hour", 7)])
+def test_numbers_of_keys_hold_only_with_the_calendar_of_the_place_that_states_them(
+    grain: str, keys: int
+) -> None:
+    first = "2024-03-01T00" if grain == "hour" else "2024-03-01"
+    toml = f"""
+[[dataset]]
+name = "*"
+grain = "{grain}"
+start = "{first}"
+[[job]]
+name = "jx"
+grain = "{grain}"
+[[job]]
+name = "j*"
+grain = "hour"
+reads = [{{ dataset = "src", mapping = "window", before = 2, on_missing = "fail" }}]
+writes = [{{ dataset = "out", lookback = 4, on_empty = "keep" }}]
+"""
+    at = "2024-03-10" + ("T06" if grain == "hour" else "")
+    (found,) = plan(request({"src": at}), "src > jx > out", toml).jobs
+    assert found.count == keys
+    made = declarations(toml)
+    force = DeclaredNames(made).jobs.find(job("jx"))
+    assert force is not None
+    assert (force.reads[0].on_missing, force.writes[0].on_empty) == ("fail", "keep")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.cli.main import main
 from lineage_backfill.errors import (
     BackfillError,
     DeclarationError,
@@ -842,3 +843,53 @@ def test_a_run_after_the_end_of_its_output_corrects_the_last_partitions(nowhere:
     assert [part.key for part in spec.inputs[0].partitions or ()][-1] == "2024-06-12"
     with pytest.raises(DeclarationError, match="2024-06-11 writes no partition"):
         run_spec(job, nowhere, StartRequest(keys=["2024-06-11"], exact=True), NOW)
+
+
+def test_late_deliveries_correct_a_closed_table_in_a_plan_and_on_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lineage-backfill.toml").write_text("""
+[project]
+namespace = "n"
+[lineage]
+events = "none.ndjson"
+[[dataset]]
+name = "raw"
+grain = "day"
+start = "2024-01-01"
+column = "ds"
+location = "raw"
+[[dataset]]
+name = "closed"
+grain = "day"
+start = "2024-01-01"
+end = "2024-01-05"
+column = "ds"
+location = "closed"
+[[job]]
+name = "close"
+engine = "local"
+entrypoint = "pipeline:close"
+grain = "day"
+start = "2024-01-01"
+end = "2024-01-07"
+reads = [{ dataset = "raw" }]
+writes = [{ dataset = "closed", lookback = 2 }]
+""")
+    Path("none.ndjson").touch()
+    asked = ["--from", "2024-01-06", "--to", "2024-01-07", "--now", "2024-02-01T00:00:00Z"]
+    assert main(["impact", "raw", *asked, "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    days = ("2024-01-04", "2024-01-05")
+    assert [run["writes"][0]["partitions"] for run in runs] == [[day] for day in days]
+    assert [run["reads"][0]["partitions"] for run in runs] == [
+        ["2024-01-04..2024-01-06"],
+        ["2024-01-05..2024-01-07"],
+    ]
+    found = load_project(tmp_path)
+    spec = run_spec(declare(found, "close"), found, StartRequest(keys=["2024-01-06"]), NOW)
+    assert tuple(part.key for part in spec.outputs[0].scope) == days
+    assert [part.key for part in spec.inputs[0].partitions or ()] == [
+        f"2024-01-0{day}" for day in range(4, 8)
+    ]
