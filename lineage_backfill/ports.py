@@ -362,8 +362,9 @@ class Submission:
 class BackfillRecord(Submission):
     """The record of one backfill in the run store, without its plan; instants are aware, in UTC.
 
-    `left` holds the jobs with the keys that became complete while it ran and were not run, as
-    documents. `undone_by` is the backfill that undoes this one.
+    `changed` is the first dataset or job that changed, with its keys in short. `left` holds the
+    jobs with the keys that became complete while it ran and were not run, as documents. `undone_by`
+    is the backfill that undoes this one.
     """
 
     id: str
@@ -371,6 +372,7 @@ class BackfillRecord(Submission):
     state: BackfillState
     submitted_at: datetime
     updated_at: datetime
+    changed: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     control: ControlRequest | None = None

@@ -484,6 +484,7 @@ def _backfill(record: BackfillRecord) -> Document:
         "state": record.state,
         "plan": record.plan_id,
         "title": record.title,
+        "changed": record.changed,
         "description": record.description,
         "reason": record.reason,
         "parameters": redaction.document(dict(record.parameters), inside=True),

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
 #: no alembic.
-REVISIONS = ("0001_store", "0002_cursors")
+REVISIONS = ("0001_store", "0002_cursors", "0003_changed")
 #: Revisions from before the first release: their stores are refused.
 UNRELEASED = (
     *("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0001_tables"),
@@ -63,6 +63,7 @@ backfills = sa.Table(
     sa.Column("plan", sa.JSON, nullable=False),
     sa.Column("state", sa.String(20), nullable=False),
     sa.Column("title", sa.String(200), nullable=False),
+    sa.Column("changed", sa.String(200), nullable=False, server_default=""),
     sa.Column("description", sa.String(1000), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("parameters", sa.JSON, nullable=False),

@@ -27,7 +27,7 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.files import private, private_folder
-from lineage_backfill.model import BackfillState, listed
+from lineage_backfill.model import BackfillState, did_you_mean, listed
 from lineage_backfill.planning.fingerprint import moved_calendars
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
@@ -280,6 +280,8 @@ class Runner:
         with self._workspace.open_store() as store:
             record = self._found(store, backfill)
             plans = plans_of(store, record.id)
+            if verb is not Executor.adopt:
+                self._refuse_unknown_machines(store, record.id)
             if record.undo_of is None:
                 self._refuse_moved_calendars(plans)
             with self._executor(
@@ -290,6 +292,13 @@ class Runner:
             ) as executor:
                 outcome = self._drive(executor, partial(verb, executor), record.id)
         return replace(outcome, had_succeeded=record.state is BackfillState.SUCCEEDED)
+
+    def _refuse_unknown_machines(self, store: RunStore, backfill: str) -> None:
+        """Raise UnknownNameError if no run was started on a machine that is named as gone."""
+        known = {run.machine for run in store.runs(backfill) if run.machine}
+        for name in sorted({*self._options.gone} - known):
+            hint = did_you_mean(name, known) or f"Its runs were started on {listed(sorted(known))}."
+            raise UnknownNameError(f"no run of {backfill} was started on machine {name}", hint=hint)
 
     def _refuse_moved_calendars(self, plans: Sequence[Plan]) -> None:
         """Raise StalePlanError if the keys of a plan would now mean other data."""

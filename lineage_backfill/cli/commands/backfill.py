@@ -31,7 +31,7 @@ from lineage_backfill.cli.output.progress import progress
 from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan
 from lineage_backfill.cli.values import read_moment, read_parameters
 from lineage_backfill.errors import BackfillError, StoreError, UnknownNameError, UsageError
-from lineage_backfill.model import BackfillState
+from lineage_backfill.model import BackfillState, listed
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.runs.estimate import Estimate
@@ -306,6 +306,9 @@ def _finish(
     if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
         code = _NOT_ALL
     is_bad = code == _NOT_ALL
+    if excluded:
+        names = listed([one["name"] for one in excluded], 3)
+        terminal.say(f"--strict: left out by the request, and stale: {names}", is_needed=True)
     if outcome.is_left:
         terminal.say("Stopping: no more runs are started; those under way continue.")
     elif not outcome.state.is_under_way:

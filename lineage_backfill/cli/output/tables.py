@@ -54,7 +54,11 @@ def history_table(
     rows = (
         (
             # The id is a line of its own, so that a title fits a narrow terminal unbroken.
-            Text.assemble((safe(one["title"]), "bold"), "\n", (safe(one["id"]), "dim")),
+            Text.assemble(
+                (safe(one["title"]), "bold"),
+                f"\n{safe(one['changed'])}" if one["changed"] not in ("", one["title"]) else "",
+                (f"\n{safe(one['id'])}", "dim"),
+            ),
             state(one["state"]),
             Text(ago(at - datetime.fromisoformat(one["submitted_at"]))),
             Text(safe(one["submitted_by"]) or UNKNOWN),

@@ -150,7 +150,8 @@ class Executor:
             updated_at=now,
             **{one.name: getattr(submission, one.name) for one in fields(Submission)},
         )
-        record = replace(record, title=record.title or plan.title[:MAX_TITLE])
+        changed = plan.title[:MAX_TITLE]
+        record = replace(record, title=record.title or changed, changed=changed)
         self.store.create(record, plan_to_dict(plan), plan.runs)
         self._started[record.id] = plan
         return record.id

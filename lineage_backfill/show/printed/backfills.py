@@ -31,6 +31,7 @@ class Backfill(TypedDict):
     ]
     plan: Hash
     title: Title
+    changed: Annotated[str, "The first dataset or job that changed, with its keys in short."]
     description: str
     reason: str
     parameters: dict[str, Any]
@@ -50,12 +51,6 @@ class Backfill(TypedDict):
     ]
     undo_of: Annotated[str | None, "The backfill that this one undoes."]
     undone_by: Annotated[str | None, "The backfill that undoes this one."]
-
-
-class _Shown(Backfill):
-    """A backfill that is shown by itself."""
-
-    changed: Annotated[str, "The first dataset or job that changed."]
 
 
 class Run(TypedDict):
@@ -105,7 +100,7 @@ class RestOfTime(TypedDict):
     not_estimated: Annotated[Count, "Jobs with fewer than 3 past runs."]
 
 
-class Status(_Shown):
+class Status(Backfill):
     """The state of a backfill: what `status --json` and `run --json` print."""
 
     schema_version: Literal[1]
@@ -232,7 +227,7 @@ class NotPlanned(TypedDict):
     reason: Reason
 
 
-class Report(_Shown):
+class Report(Backfill):
     """What a backfill planned and rewrote: what `report --json` prints."""
 
     schema_version: Literal[1]

@@ -110,3 +110,27 @@ def test_a_backfill_whose_calendar_moved_is_not_resumed(
         )
     project.write_text(before.replace('end = "2024-03-31"', 'end = "2024-03-30"'))
     assert main(["retry"]) == 0, "another newest key is no other calendar"
+
+
+@pytest.mark.usefixtures("example")
+def test_a_title_hides_nothing_and_strict_gives_its_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fix = ["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes", "--depth", "1"]
+    assert main([*fix, "--strict", "--title", "VAT fix"]) == 3
+    reason = "--strict: left out by the request, and stale: daily_sales, rolling_week, weekly_sales"
+    assert reason in capsys.readouterr().err
+    assert main(["history"]) == 0
+    shown = capsys.readouterr().out
+    assert "VAT fix" in shown
+    assert "raw_orders 2024-03-10T22" in shown
+
+
+@pytest.mark.usefixtures("example")
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+def test_a_machine_on_which_no_run_was_started_is_refused(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes"]) == 0
+    assert main([verb, "--machine-gone", "TYPO"]) == 64
+    assert "was started on machine TYPO" in capsys.readouterr().err

@@ -107,6 +107,7 @@ def test_a_store_of_the_first_revision_is_upgraded_with_what_it_holds(tmp_path: 
         old.executescript(
             f"""
             DROP TABLE lb_cursors;
+            ALTER TABLE lb_backfills DROP COLUMN changed;
             CREATE TABLE lb_outbox (id VARCHAR(50) PRIMARY KEY);
             DROP INDEX lb_traces_job_keys;
             ALTER TABLE lb_traces DROP COLUMN ended_at;
