@@ -346,6 +346,16 @@ class EnvironmentMissingError(BackfillError):
     code = "LB-401"
 
 
+class MissingInputError(BackfillError):
+    """A run needs partitions that were never written, so it was not submitted.
+
+    Write them first; where none is as good as no rows, declare `on_missing = "read"` in the
+    `[[job.reads]]` of that input. Then `retry` the backfill.
+    """
+
+    code = "LB-404"
+
+
 class StoreError(BackfillError):
     """The run store refused a state change or cannot be opened.
 

@@ -38,17 +38,40 @@ def missing_reads(
     plan: Plan, resolver: Resolver, tables: Mapping[DatasetRef, TableRecord]
 ) -> tuple[MissingReads, ...]:
     """Return what is missing, for `tables` whose logs go back to their first commits."""
+    runs = plan.runs or ()
+    return tuple(_of_runs(runs, runs, resolver, tables))
+
+
+def _of_runs(
+    runs: Iterable[PlannedRun],
+    planned: Iterable[PlannedRun],
+    resolver: Resolver,
+    tables: Mapping[DatasetRef, TableRecord],
+) -> Iterator[MissingReads]:
+    """Yield what is missing for runs, where the planned ones write what they are to write."""
     keys: dict[JobRef, PartitionSet] = defaultdict(lambda: NOTHING)
     written = {ref: table.written for ref, table in tables.items() if table.is_whole}
-    for run in plan.runs or ():
+    for run in runs:
         calendar = resolver.job(run.job).calendar
         if calendar is not None:
             keys[run.job] |= parse(calendar, run.partitions)
+    for run in planned:
         for part in run.writes:
             made = resolver.calendar(part.dataset)
             if part.dataset in written and made is not None and part.keys is not None:
                 written[part.dataset] |= parse(made, part.keys)
-    return tuple(_missing(resolver, keys, written))
+    yield from _missing(resolver, keys, written)
+
+
+def unread(
+    run: PlannedRun,
+    plans: Iterable[Plan],
+    resolver: Resolver,
+    tables: Mapping[DatasetRef, TableRecord],
+) -> MissingReads | None:
+    """Return what a run would fail for; None where nothing is known to be missing."""
+    found = _of_runs([run], [one for plan in plans for one in plan.runs or ()], resolver, tables)
+    return next((one for one in found if one.failing), None)
 
 
 def waiting_keys(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.critic.unwritten import inputs_of, unread
+from lineage_backfill.errors import MissingInputError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
-from lineage_backfill.partitions.text import parse
+from lineage_backfill.partitions.text import as_text, parse
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.plans.request import request_from_dict
 from lineage_backfill.ports import BackfillRecord, RunStore
-from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.declarations import SPARK_ENGINES, Declarations
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.observations import RecordedRuns
 from lineage_backfill.runs.specs import RunSpecs
@@ -58,7 +60,42 @@ class ExecutionContext:
 
     def spec(self, run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
         """Return the run spec of one attempt; raises DeclarationError for an unknown table."""
+        if token:  # else it is only checked whether one can be made
+            self._refuse_missing(run)
         return self._specs(run, attempt, token, result_path)
+
+    def _refuse_missing(self, run: PlannedRun) -> None:
+        """Raise MissingInputError for a run that fails, as far as logs show without Spark.
+
+        Spark jobs look themselves, at the version that they read.
+        """
+        if (
+            run.engine not in self._blind
+            or unread(run, self.plans, self._resolver, self._tables) is None
+        ):
+            return
+        self._tables = self._read_tables()  # it may have been written since
+        found = unread(run, self.plans, self._resolver, self._tables)
+        if found is not None:
+            parts, keys = (listed(one, name=as_text) for one in (found.partitions, found.failing))
+            raise MissingInputError(
+                f"{found.dataset} {parts} was never written, and {keys} needs it: not submitted",
+                hint="Write it first, or declare how to read without it: `on_missing`.",
+            )
+
+    def _read_tables(self) -> Mapping[DatasetRef, TableRecord]:
+        found = (inputs_of(plan, self._resolver) for plan in self.plans)
+        return self.logs(self._resolver, sorted(set[DatasetRef]().union(*found)))
+
+    @cached_property
+    def _blind(self) -> Collection[str]:
+        """The engines whose jobs do not look themselves for what is missing."""
+        return {one.name for one in self.declarations.engines if one.kind not in SPARK_ENGINES}
+
+    @cached_property
+    def _tables(self) -> Mapping[DatasetRef, TableRecord]:
+        """The logs of what the plans read, as they were last read."""
+        return self._read_tables()
 
     def refuse_incomplete(self, runs: Iterable[PlannedRun]) -> None:
         """Raise DeclarationError if no run spec can be made for a job."""

@@ -60,7 +60,7 @@ def tail_of(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> Plan | No
         done = parse(calendar, run.partitions) - left.get(run.job, NOTHING)
         if len(done) < run.count:
             kept = without(resolver, run, render(calendar, done))
-            ids[run.id] = run.id if kept is run else _run_id(kept)
+            ids[run.id] = run.id if kept is run else run_id(kept)
             waits = tuple(ids[up] for up in run.upstream if up in ids)
             runs.append(structs.replace(kept, id=ids[run.id], upstream=waits))
     jobs = tuple(_job(job, left[job.job], resolver) for job in fresh.jobs if job.job in left)
@@ -92,6 +92,7 @@ def _job(job: PlannedJob, keys: PartitionSet, resolver: Resolver) -> PlannedJob:
     return structs.replace(job, partitions=render(calendar, keys), count=len(keys))
 
 
-def _run_id(run: PlannedRun) -> str:
+def run_id(run: PlannedRun) -> str:
+    """Return the id of a run that has other keys than planned first."""
     name = f"{run.id} {run.partitions!r}"
     return "r-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]

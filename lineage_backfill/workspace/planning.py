@@ -49,6 +49,7 @@ from lineage_backfill.plans.request import (
 )
 from lineage_backfill.ports import RunStore, TableHistory, TableLogs
 from lineage_backfill.runs import observations
+from lineage_backfill.runs.apart import apart
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.sources import table_logs
 from lineage_backfill.staleness.record import TableRecord
@@ -185,6 +186,12 @@ class Planning:
         resolver = self.workspace.resolver_of(plan)
         tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
         return missing_reads(plan, resolver, tables)
+
+    def set_apart(self, plan: Plan) -> Plan:
+        """Return the plan with runs of their own for keys whose inputs were never written."""
+        resolver = self.workspace.resolver_of(plan)
+        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
+        return apart(plan, resolver, waiting_keys(plan, resolver, tables))
 
     def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:
         """Return the jobs, marking stale keys of a plan that would fail.

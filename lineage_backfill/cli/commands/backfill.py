@@ -106,8 +106,7 @@ def carry_out(
     for dataset, found in Planning(workspace).undo_blockers(written).items():
         if found:
             terminal.say(f"undo: {dataset}: {'; '.join(found)}")
-    for lost in Planning(workspace).missing_reads(plan):
-        terminal.say(f"missing: {lost_in_words(lost)}")
+    plan = _without_missing(plan, workspace)
     _confirm(plan, how.yes, workspace)
     if how.detach:
         backfill, where = _detach(Runner(workspace, options=options), plan, submission, how, source)
@@ -121,6 +120,15 @@ def carry_out(
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
     _finish(workspace, outcome, source, as_json=as_json, strict=how.strict)
+
+
+def _without_missing(plan: Plan, workspace: Workspace) -> Plan:
+    """Say which inputs were never written, and set the keys apart that fail for it."""
+    planning = Planning(workspace)
+    missing = planning.missing_reads(plan)
+    for lost in missing:
+        terminal.say(f"missing: {lost_in_words(lost)}")
+    return planning.set_apart(plan) if any(lost.failing for lost in missing) else plan
 
 
 def _detach(
