@@ -78,6 +78,8 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             "before": first["version_before"],
             "after": last["version"],
             "partitions": [values],
+            "scoped_by": place.get("scoped_by"),
+            "time_format": place.get("time_format"),
             **how,
         }
     )

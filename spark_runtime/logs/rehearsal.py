@@ -58,6 +58,8 @@ def rehearse(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
             before=before[clone.dataset],
             after=after,
             partitions=[one.values for one in clone.scope],
+            scoped_by=clone.scoped_by,
+            time_format=clone.time_format,
             **how,
         )
         outputs.append({"dataset": named(clone.dataset), **difference(spark, request)})

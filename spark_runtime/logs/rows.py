@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.redaction import MASK
+from lineage_backfill.runspec.values import Partition, Target
 from spark_runtime.errors import TableError
+from spark_runtime.tables.scope import Scope
+from spark_runtime.tables.tables import Tables
 from spark_runtime.tables.values import quoted
 
 if TYPE_CHECKING:
@@ -23,14 +27,17 @@ _COLUMNS = 50  # how many columns have sums and are in a sample
 class RowsRequest:
     """The partitions to compare, by their column values, in two versions of a table.
 
-    `before` is None if there was no table. Rows are matched by the columns `row_key`, or whole.
-    Samples have at most `most` rows of each kind; the values of columns in `mask` are hidden.
+    `before` is None if there was no table. `scoped_by` and `time_format` are those of the run spec.
+    Rows are matched by the columns `row_key`, or whole. Samples have at most `most` rows of each
+    kind; the values of columns in `mask` are hidden.
     """
 
     location: str
     before: int | None
     after: int
     partitions: Sequence[Mapping[str, str | None]]
+    scoped_by: Literal["time", "key"] | None = None
+    time_format: str | None = None
     row_key: Sequence[str] = ()
     mask: Sequence[str] = ()
     most: int = 10
@@ -69,6 +76,8 @@ def difference(spark: SparkSession, asked: RowsRequest) -> dict[str, Any]:
 def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
+    if asked.scoped_by is not None:
+        return _read_by_value(spark, asked, version)
     frame = spark.read.format("delta").option("versionAsOf", version).load(asked.location)
     wanted = [
         reduce(
@@ -82,6 +91,20 @@ def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
         for values in asked.partitions
     ]
     return frame.where(reduce(lambda one, other: one | other, wanted, F.lit(False)))
+
+
+def _read_by_value(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
+    target = Target(
+        dataset=DatasetRef("", asked.location),
+        columns=tuple(dict.fromkeys(chain(*asked.partitions))),
+        location=asked.location,
+        scoped_by=asked.scoped_by,
+        time_format=asked.time_format,
+    )
+    tables = Tables(spark)
+    wanted = [Partition(key=str(n), values=values) for n, values in enumerate(asked.partitions)]
+    scope = Scope.of(tables.log(target).state(version), target, wanted)
+    return tables.storage(target).held(version, scope)
 
 
 class _Sides:
