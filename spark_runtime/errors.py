@@ -84,6 +84,10 @@ class EmptyPartitionError(RuntimeFailure):
     """A partition without rows where the run spec does not allow one; nothing was written."""
 
 
+class AppendedBeforeError(RuntimeFailure):
+    """Another run of the job has appended to the same keys; nothing was written."""
+
+
 class CheckFailedError(RuntimeFailure):
     """A check given with the job failed; nothing was written."""
 

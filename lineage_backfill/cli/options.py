@@ -195,6 +195,9 @@ class PlanOptions:
     allow_two_writers: Annotated[
         bool, _rail("--allow-two-writers", help="Let two jobs overwrite the same partitions.")
     ] = False
+    allow_append_again: Annotated[
+        bool, _rail("--allow-append-again", help="Append to keys that a run has appended to.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

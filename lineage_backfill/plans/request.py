@@ -13,7 +13,10 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.typed import JSON, Bounds, Form, Misfit, Text, member, plain, read
 
 #: The guard rails that a request may override.
-RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs", "unmatched", "two-writers")
+RAILS: Final = (
+    *("protected", "not-idempotent", "expired", "max-runs", "unmatched", "two-writers"),
+    "append-again",
+)
 #: Also recorded as allowed in a plan: how its lineage was read.
 TORN_EVENTS: Final = "torn-events"
 

@@ -153,6 +153,7 @@ class ExecutionContext:
             outbox=self.outbox,
             lineage_url=self.lineage_url,
             written=self._written(resolver),
+            append_again="append-again" in self.plans[0].request.get("allow", ()),
         )
 
     def _written(self, resolver: Resolver) -> Callable[[DatasetRef], PartitionSet]:

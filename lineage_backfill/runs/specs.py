@@ -24,6 +24,7 @@ class RunSpecs:
 
     `root` is the base of relative locations, `outbox` the folder for lineage events, `lineage_url`
     an endpoint to send them to, `written` returns what recorded runs wrote of a dataset.
+    With `append_again` a run may append to keys that another one has appended to.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class RunSpecs:
         outbox: Path | None = None,
         lineage_url: str | None = None,
         written: Callable[[DatasetRef], PartitionSet] | None = None,
+        append_again: bool = False,
     ) -> None:
         self._resolver = resolver
         self._own = {one.name for one in resolver.declarations.engines if one.takes_any_job}
@@ -42,6 +44,7 @@ class RunSpecs:
             resolver, root=root, outbox=outbox, url=lineage_url, written=written
         )
         self._backfill_id = backfill_id
+        self._append_again = append_again
 
     def __call__(
         self, run: PlannedRun, attempt: int, token: str, result_path: Path
@@ -60,6 +63,7 @@ class RunSpecs:
                 attempt=attempt,
                 token=token,
                 result_path=str(result_path),
+                append_again=self._append_again,
             ),
             JobSpec(name=run.job, entrypoint=facts.declaration.entrypoint or ""),
             keys,

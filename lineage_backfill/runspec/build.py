@@ -57,6 +57,7 @@ class RunIdentity:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     result_path: str | None = None
     keys_derived: bool = False
+    append_again: bool = False
 
 
 class SpecBuilder:
@@ -130,6 +131,7 @@ class SpecBuilder:
             ),
             result_path=identity.result_path,
             keys_derived=identity.keys_derived,
+            append_again=identity.append_again,
         )
 
     def _output(self, output: Output, scope: PartitionSet) -> OutputSpec:

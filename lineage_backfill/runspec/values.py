@@ -226,7 +226,8 @@ class RunSpec:
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
     newest first, wrote to the outputs is restored. `store` is the id of the run store that planned
     it: names of backfills are its own. With `keys_derived` the keys were not named: they come from
-    the clock or a schedule.
+    the clock or a schedule. With `append_again` it may append to keys that another run of the job
+    has appended to.
     """
 
     schema_version: _Version = member(1, shown=True)
@@ -245,6 +246,7 @@ class RunSpec:
     undo: tuple[str, ...] | None = None
     store: str = ""
     keys_derived: bool = False
+    append_again: bool = False
 
     def __post_init__(self) -> None:
         if self.outputs and not any(output.scope for output in self.outputs):

@@ -78,6 +78,8 @@ class TableState:
     by: ByValue | None = None
     #: By value: the keys that commits of ours recorded, and nobody changed since.
     keys: Mapping[Values, Contents] = field(default_factory=dict)
+    #: The run of each job that appended to a partition, unless one of ours replaced it since.
+    appended: Mapping[tuple[Values, str], tuple[str, str]] = field(default_factory=dict)
     #: The columns that partition it.
     partitioned_by: tuple[str, ...] = ()
     #: Partitions without data that a commit wrote to, or emptied.

@@ -28,6 +28,7 @@ from lineage_backfill.model import listed
 from lineage_backfill.project.declarations import WritePolicy, parquet_refusal
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
 from spark_runtime.errors import (
+    AppendedBeforeError,
     CheckFailedError,
     EmptyPartitionError,
     RuntimeFailure,
@@ -230,6 +231,7 @@ class _Write:
         if self.run.attempt > 1 and self.before.version >= 0:
             self._supersede()
             self._refuse_foreign_changes(self.before)
+        self._refuse_second_append()
         self.since = Since.of(self.before)
         if self.output.mode == "full":
             self._refuse_other_partitions()
@@ -247,6 +249,20 @@ class _Write:
         return self._outcome(before, self._counted(self.log.state(version)))
 
     # Before the write.
+
+    def _refuse_second_append(self) -> None:
+        """Raise AppendedBeforeError if another run of the job has appended to these keys."""
+        job, ours = str(self.run.job.name), (self.run.backfill_id, self.run.run_id)
+        known = self.before.appended
+        again = [one for one in self.scope if is_exact(one) and known.get((one, job), ours) != ours]
+        if self._adds and again and not self.run.append_again:
+            backfill, run = known[again[0], job]
+            who = f"run {run} of backfill {backfill}" if backfill else f"run {run}"
+            raise AppendedBeforeError(
+                f"{who} has appended to {self._describe(again)} of {self.output.dataset}: the rows "
+                "would be there twice; nothing was written",
+                hint="Undo that run first, or pass --allow-append-again.",
+            )
 
     def _checked(self, kept: ExitStack) -> tuple[DataFrame, dict[Values, Rows], Scope]:
         """Compute the rows and check them; return them with their counts and what they replace."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime.errors import (
+    AppendedBeforeError,
     CheckFailedError,
     RuntimeFailure,
     StaleAttemptError,
@@ -16,6 +17,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
 from spark_runtime.tables.tables import Tables
+from spark_runtime.undo import undo_runs
 from spark_runtime.write import checks
 from spark_runtime.write.checks import WriteOptions
 from spark_runtime.write.writer import write_partitions
@@ -96,8 +98,14 @@ def test_an_append_adds_its_rows_once(spark: SparkSession, filled: Any) -> None:
     assert len(filled.rows()) == 4
     (part,) = result.partitions
     assert (part.rows_before, part.rows, part.fingerprint) == (2, 3, None)
+    again = {"mode": "append", "run_id": "r-2"}
+    with pytest.raises(AppendedBeforeError, match=r"run r-1 of backfill b-1 has .* day=d1"):
+        filled.write(new, ["d1"], **again)
     with pytest.raises(Unexpected):
-        filled.write(rows(spark, ("d3", 9, 1, "x")), ["d1"], mode="append", run_id="r-2")
+        filled.write(rows(spark, ("d3", 9, 1, "x")), ["d1"], append_again=True, **again)
+    undo_runs(spark, tokens=["b-1-r-1-1"], location=filled.path)
+    filled.write(new, ["d1"], **again)
+    assert len(filled.rows()) == 4
 
 
 def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
@@ -114,7 +122,7 @@ def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
     assert filled.rows() == sorted([*before, ("d1", 9, 1, "right")], key=repr)
     assert filled.write(new, ["d1", "d2"], mode="append", attempt=3) == third
     # Another run adds its own beside them.
-    filled.write(new, ["d1", "d2"], mode="append", run_id="r-2")
+    filled.write(new, ["d1", "d2"], mode="append", run_id="r-2", append_again=True)
     assert len(filled.rows()) == len(before) + 2
     # Now what the first run has added cannot be told from what is there any more.
     with pytest.raises(WriteConflictError, match=r"an earlier attempt .* changed day=d1"):

@@ -482,6 +482,7 @@ def _advance(
         commit_id=commit.id,
         partitions=partitions,
         keys=_kept(state, commit),
+        appended=_appended(state, commit),
         emptied=state.emptied | emptied if emptied else state.emptied,
         transactions={**state.transactions, **txns} if txns else state.transactions,
         tokens=tokens,
@@ -517,6 +518,18 @@ def _held_after(
         else:
             partitions[values] = contents
     return partitions
+
+
+def _appended(state: TableState, commit: Commit) -> Mapping[tuple[Values, str], tuple[str, str]]:
+    """Return which runs appended to which partitions after a commit."""
+    if not commit.recorded:
+        return state.appended
+    told = commit.metadata
+    if told.get("mode") != "append":
+        found = state.appended.items()
+        return {one: run for one, run in found if one[0] not in commit.recorded}
+    run = (str(told.get("backfill_id")), str(told.get("run_id")))
+    return {**state.appended, **{(key, str(told.get("job"))): run for key in commit.recorded}}
 
 
 def _kept(state: TableState, commit: Commit) -> Mapping[Values, Contents]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,16 @@ def test_the_head_says_what_a_decorator_says(tmp_path: Path) -> None:
     (write,) = query.writes
     assert (write.dataset, write.mode) == ("totals", "merge")
     assert (query.batch, query.options) == ("range", {"merge_on": ("id",)})
+
+
+def test_a_query_may_end_in_a_semicolon(tmp_path: Path) -> None:
+    path = tmp_path / "totals.sql"
+    path.write_text("SELECT 1 AS n;\n\n")
+    asked: list[str] = []
+    spark = SimpleNamespace(sql=lambda text, args: asked.append(text))
+    context: Any = SimpleNamespace(spark=spark, parameters={}, keys=())
+    load_query(path)._result(context)
+    assert asked == ["SELECT * FROM (\nSELECT 1 AS n\n)"]
 
 
 def test_without_a_head_all_is_left_to_the_project_file(tmp_path: Path) -> None:

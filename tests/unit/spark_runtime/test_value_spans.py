@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.runspec.values import OutputSpec, Partition
+from lineage_backfill.runspec.values import InputSpec, OutputSpec, Partition
 from spark_runtime.errors import PartitionValueError, TableError
+from spark_runtime.read.missing import find_missing
 from spark_runtime.tables.by_value import NOWHERE, ByValue, ValueColumn, overlap
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.scope import Scope, predicate
@@ -225,3 +226,24 @@ def test_a_run_spec_names_the_interval_of_each_key(tmp_path: Path) -> None:
     )
     state = ByTime(tmp_path / "t").read().state()
     assert list(Scope.of(state, output, output.scope)) == [time("timestamp").span(DAY)]
+
+
+def test_a_key_that_no_file_spans_was_never_written(tmp_path: Path) -> None:
+    """By the bounds of files, which a commit may have emptied since."""
+    log = ByTime(tmp_path)
+    log.commit(add("a", "2024-03-10T12:00:00Z", "2024-03-10T13:00:00Z"))
+    log.commit(remove("a"))
+    spec = InputSpec(
+        dataset=DatasetRef("n", "t"),
+        columns=("ts",),
+        location=str(tmp_path),
+        scoped_by="time",
+        version=2,
+        partitions=tuple(
+            Partition(key=key, values={"ts": values})
+            for key, values in (("2024-03-10", DAY), ("2024-03-11", NEXT))
+        ),
+    )
+    missing = find_missing(spec, log.read())
+    assert missing.keys(missing.never) == ("2024-03-11",)
+    assert not missing.unknown
