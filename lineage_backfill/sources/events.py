@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -33,6 +32,7 @@ from lineage_backfill.sources.envelopes import (
     is_log,
     logged_events,
 )
+from lineage_backfill.sources.event_file import EventFile
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id
 
 #: Endings of event files in a directory, also with `.gz`; a file named itself is always read.
@@ -52,19 +52,6 @@ _HINT = "Repair or remove that line: nothing is planned from partial lineage."
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GZIP_MAGIC = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # of byte order
-
-
-@dataclass(frozen=True, slots=True)
-class EventFile:
-    """A file of events: its name for messages, its size in bytes, and how to open it.
-
-    One that `is_named` is read whatever its ending.
-    """
-
-    name: str
-    size: int
-    open: Callable[[], BinaryIO]
-    is_named: bool = False
 
 
 class EventSource:
@@ -201,14 +188,13 @@ def _unreadable(path: Path | str, error: OSError) -> LineageError:
 
 def _stored(url: str) -> list[EventFile]:
     try:
-        store = import_module("lineage_backfill.sources.object_store")
+        from lineage_backfill.sources.object_store import files_at  # needs an extra
     except ModuleNotFoundError as error:
         raise EnvironmentMissingError(
             f"{url} needs {error.name}, which is not installed",
             hint="Install it: pip install 'lineage-backfill[object-store]'",
         ) from error
-    files: list[EventFile] = store.files_at(url)
-    return files
+    return files_at(url)
 
 
 @dataclass(slots=True)

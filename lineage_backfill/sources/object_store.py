@@ -14,7 +14,7 @@ import fsspec
 from fsspec.core import has_magic
 
 from lineage_backfill.errors import EnvironmentMissingError, LineageError, ServiceUnreachableError
-from lineage_backfill.sources.events import EventFile
+from lineage_backfill.sources.event_file import EventFile
 
 
 def files_at(url: str) -> list[EventFile]:

@@ -26,17 +26,6 @@ from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.code import declared_in_code
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
-#: The modules of the adapters, which are only imported on use.
-EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
-MARQUEZ_SOURCE = "lineage_backfill.sources.marquez:MarquezSource"
-SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
-OTHER_SOURCE = "lineage_backfill.sources.packages:create_source"
-IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
-SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
-HTTP_SETTINGS = "lineage_backfill.http:HttpSettings"
-HOOKS = "lineage_backfill.hooks:Hooks"
-SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
-
 _log = logging.getLogger(__name__)
 _SQLITE = "sqlite:///"
 _COMMAND_TIMEOUT = 60  # seconds for a command that prints a secret

@@ -20,20 +20,12 @@ from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
+from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.names import keep_names, kept_names
+from lineage_backfill.sources.packages import create_source
 from lineage_backfill.sources.several import SeveralSources
-from lineage_backfill.workspace.environment import (
-    EVENT_SOURCE,
-    HTTP_SETTINGS,
-    IS_SNAPSHOT,
-    MARQUEZ_SOURCE,
-    OTHER_SOURCE,
-    SAVE_SNAPSHOT,
-    SNAPSHOT_SOURCE,
-    load,
-    log_time,
-    state_dir,
-)
+from lineage_backfill.sources.snapshot import SnapshotSource, is_snapshot, save_snapshot
+from lineage_backfill.workspace.environment import log_time, state_dir
 
 _SAMPLED = 1_000  # events
 _QUICKLY_READ = 2_000_000  # bytes of lineage
@@ -77,8 +69,7 @@ class ProjectLineage:
 
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""
-        source: LineageSource = load(SNAPSHOT_SOURCE)(file)
-        return self._declared(source.read())
+        return self._declared(SnapshotSource(file).read())
 
     def unread_facets(self) -> tuple[int, list[Unread]]:
         """Return the number of sampled events, and their facets that are not understood.
@@ -110,7 +101,7 @@ class ProjectLineage:
 
     def is_snapshot(self, file: Path) -> bool:
         """Whether a file is a saved snapshot of any version."""
-        return bool(load(IS_SNAPSHOT)(file))
+        return is_snapshot(file)
 
     def save(self, file: Path) -> LineageSnapshot:
         """Save the lineage of the source as a snapshot, and return it.
@@ -120,7 +111,7 @@ class ProjectLineage:
         """
         snapshot = self.read_source()
         try:
-            load(SAVE_SNAPSHOT)(snapshot, file)
+            save_snapshot(snapshot, file)
         except OSError as error:
             raise not_written(file, error) from error
         return snapshot
@@ -133,28 +124,29 @@ class ProjectLineage:
         return found[0][1] if found else _ProjectAlone(self._project.declarations)
 
     def _single(self, lineage: LineageSetting) -> LineageSource:
-        source: LineageSource
         if lineage.events:
-            source = load(EVENT_SOURCE)(
+            return EventSource(
                 lineage.events, allow_torn=lineage.allow_torn, ignore=lineage.ignore_runs
             )
-        elif lineage.snapshot:
-            source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
-        elif lineage.source:
-            source = load(OTHER_SOURCE)(
+        if lineage.snapshot:
+            return SnapshotSource(lineage.snapshot)
+        if lineage.source:
+            return create_source(
                 lineage.source, lineage.source_settings, project=self._project.root
             )
-        else:
-            source = load(MARQUEZ_SOURCE)(
-                lineage.marquez,
-                api_key=lineage.api_key,
-                settings=load(HTTP_SETTINGS)(
-                    headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
-                ),
-                cache=self._cache if lineage.cache else None,
-                ignore=lineage.ignore_runs,
-            )
-        return source
+        # Slow to load, and only a server needs them.
+        from lineage_backfill.http import HttpSettings
+        from lineage_backfill.sources.marquez import MarquezSource
+
+        return MarquezSource(
+            lineage.marquez or "",
+            api_key=lineage.api_key,
+            settings=HttpSettings(
+                headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
+            ),
+            cache=self._cache if lineage.cache else None,
+            ignore=lineage.ignore_runs,
+        )
 
     @property
     def _cache(self) -> Path:
@@ -202,7 +194,7 @@ class _ProjectAlone:
 def _size(lineage: LineageSetting) -> int:
     """Return the number of bytes of a source; that of a server is more than can be read quickly."""
     if lineage.events:
-        return int(load(EVENT_SOURCE)(lineage.events).size())
+        return EventSource(lineage.events).size()
     return lineage.snapshot.stat().st_size if lineage.snapshot else _QUICKLY_READ + 1
 
 

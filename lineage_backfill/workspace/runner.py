@@ -48,10 +48,8 @@ from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
 from lineage_backfill.workspace.environment import (
-    HOOKS,
     account,
     code_version,
-    load,
     state_dir,
     true_parameters,
     true_text,
@@ -444,8 +442,10 @@ class Runner:
             yield [hook.id for hook in self._project.notify]
 
     def _hooks(self, store: RunStore) -> Any:
+        from lineage_backfill.hooks import Hooks  # slow to load, and most projects have none
+
         project = self._project
-        return load(HOOKS)(
+        return Hooks(
             store,
             project.notify,
             clock=StoreClock(store),

@@ -37,9 +37,7 @@ from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (
-    SQL_STORE,
     current_secret,
-    load,
     load_functions,
     log_time,
     sqlite_file,
@@ -154,8 +152,12 @@ class Workspace:
         if file is not None and file.is_file():
             refuse_emptied(file, state_dir(self.project) / "backfills")
         if create or file is None or file.exists():
+            from lineage_backfill.store.sql import (
+                SqlRunStore,
+            )  # slow to load, and a plan needs none
+
             began = time.monotonic()
-            store = load(SQL_STORE)(self.project.store_url, read_only=read_only)
+            store = SqlRunStore(self.project.store_url, read_only=read_only)
             log_time(began, "run store opened")
             if not read_only:
                 store.keep_to(self.project.target)

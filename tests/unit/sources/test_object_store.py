@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from lineage_backfill.errors import (
     LineageError,
     ServiceUnreachableError,
 )
-from lineage_backfill.sources import events as module
 from lineage_backfill.sources.events import EventSource
 from tests.unit.sources.test_events import ONE, TWO, jobs, read
 
@@ -136,12 +135,9 @@ def test_an_answer_that_is_wrong_is_an_error(
 def test_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, url: str, missing: str, message: str
 ) -> None:
-    def lacking(name: str) -> Any:
-        if missing == "fsspec":
-            raise ModuleNotFoundError("No module named 'fsspec'", name="fsspec")
-        return import_module(name)
-
-    monkeypatch.setattr(module, "import_module", lacking)
+    if missing == "fsspec":
+        monkeypatch.delitem(sys.modules, "lineage_backfill.sources.object_store", raising=False)
+        monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(EnvironmentMissingError, match=message):
         read(url)
 

@@ -1,0 +1,73 @@
+"""Records what Spark's own listener sends for four small applications on Delta.
+
+Usage: python scripts/producers/record_spark.py JARS FILE
+
+JARS holds the jars of scripts/fetch-jars, with the listener's in a folder below.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+#: Applications in the order in which they run, each in a session of its own.
+APPLICATIONS = {
+    "ingest": """
+        spark.range(9).selectExpr("id", "id % 3 as customer").write.parquet("raw/orders")
+        spark.sql("create database shop")
+        spark.read.parquet("raw/orders").write.format("delta").save("lake/bronze")
+    """,
+    "silver": """
+        spark.sql("create table shop.customers (id bigint, orders bigint) using delta")
+        bronze = "delta.`{cwd}/lake/bronze`"
+        spark.sql(f"create table shop.orders using delta as select * from {bronze}")
+        spark.sql(f"insert into shop.orders select id + 100, customer from {bronze}")
+    """,
+    "merge": """
+        spark.sql('''merge into shop.customers t using (
+            select customer as id, count(*) as orders from shop.orders group by customer) s
+            on t.id = s.id when matched then update set * when not matched then insert *''')
+    """,
+    "report": """
+        spark.table("shop.customers").where("orders > 1").write.parquet("lake/report")
+    """,
+}
+
+
+def main(jars: Path, file: Path) -> None:
+    """Run the applications, and put all events into one file."""
+    file.unlink(missing_ok=True)
+    every = [str(one) for one in (*jars.glob("*.jar"), *(jars / "listener").glob("*.jar"))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        conf = {
+            "spark.jars": ",".join(every),
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.catalogImplementation": "hive",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.extraListeners": "io.openlineage.spark.agent.OpenLineageSparkListener",
+            "spark.openlineage.transport.type": "file",
+            "spark.openlineage.transport.location": str(folder / "events.ndjson"),
+            "spark.openlineage.namespace": "spark",
+        }
+        for application, body in APPLICATIONS.items():
+            lines = [
+                "from pyspark.sql import SparkSession",
+                f"build = SparkSession.builder.appName({application!r}).master('local[2]')",
+                *(f"build = build.config({key!r}, {value!r})" for key, value in conf.items()),
+                "spark = build.getOrCreate()",
+                *(line.strip() for line in body.replace("{cwd}", name).strip().splitlines()),
+                "spark.stop()",
+            ]
+            subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=folder, check=True)
+        text = (folder / "events.ndjson").read_text().replace(str(folder), "/project")
+        file.write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute(), Path(sys.argv[2]))
