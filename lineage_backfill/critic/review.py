@@ -331,7 +331,6 @@ class _Review:
 
     def _unknown(self) -> Iterator[Finding]:
         blocked: dict[DatasetRef, list[JobRef]] = {}
-        counted: set[DatasetRef] = set()  # read by their number of keys, which nothing knows
         for job in self._jobs:
             if not self._is_sound(job):
                 continue
@@ -340,8 +339,6 @@ class _Review:
             for ref in unknown_here:
                 blocked.setdefault(ref, []).append(job)
             facts = self._resolver.job(job)
-            how = {edge.dataset: edge.read and edge.read.mapping for edge in facts.inputs}
-            counted.update(ref for ref in unknown_here if how.get(ref) in ("window", "offset"))
             if facts.problem and not unknown_here and touched:
                 yield Finding(
                     level="error" if _contradicts(facts) else "warning",
@@ -354,7 +351,7 @@ class _Review:
             written = any(ref in self._resolver.edges.writes(job) for job in jobs)
             when = "" if written else " if it changes"
             yield Finding(
-                level="error" if ref in counted else "warning",
+                level="warning",
                 kind="unknown-partitioning",
                 place=f"dataset {self._name(ref)}",
                 text=f"partitioning unknown; this blocks {self._few(jobs)}{when}",

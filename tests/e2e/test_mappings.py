@@ -221,3 +221,36 @@ def test_a_job_without_time_cannot_depend_on_its_past(
     found = {one["job"]["name"]: one for one in plan["jobs"]}
     assert found["merge"]["status"] == "blocked"
     assert "depends on its past" in found["merge"]["reason"]["text"]
+
+
+@pytest.mark.parametrize(
+    "words", [("impact", "days", "--partitions", "2024-03-01"), ("config", "check")]
+)
+def test_a_window_over_a_dataset_that_nothing_knows_is_refused(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = """
+    [[dataset]]
+    name = "days"
+    grain = "day"
+    start = "2024-01-01"
+    [[dataset]]
+    name = "made"
+    grain = "day"
+    start = "2024-01-01"
+    [[job]]
+    name = "make"
+    [[job.reads]]
+    dataset = "days"
+    [[job.reads]]
+    dataset = "mystery"
+    mapping = "window"
+    before = 3
+    [[job.writes]]
+    dataset = "made"
+    """
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(HEAD + toml)
+    assert main([*words, "--config", str(file)]) == 64
+    shown = capsys.readouterr()
+    assert "window over a dataset whose keys nothing" in " ".join((shown.out + shown.err).split())

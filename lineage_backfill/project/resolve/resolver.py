@@ -63,6 +63,8 @@ _TIMELESS: Final = (
     "it depends on its past, and its run keys have no time",
     "Declare its run calendar in its [[job]]: grain and start.",
 )
+#: Mappings that mean nothing without the input's calendar.
+_BY_KEYS: Final = ("window", "offset", "last", "as_of")
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
@@ -822,6 +824,9 @@ class DeclarationResolver:
         own: bool,
     ) -> EdgeMapping | None:
         upstream = data.calendar
+        if upstream is None and not own and read is not None and read.mapping in _BY_KEYS:
+            what = f"{read.mapping} over a dataset whose keys nothing knows"
+            raise DeclarationError(f"job {ref}, input {data.ref}: {what}", hint=data.unknown[1])
         if upstream is None or run is None:
             return None
         key = (upstream, run, read, own, (ref, data.ref) if _is_last(read) else None)

@@ -155,7 +155,7 @@ def test_a_window_over_a_dataset_that_nothing_knows_is_an_error() -> None:
         "[[job]]\nname = 'daily'\nreads = [{ dataset = 'rates', mapping = 'window', before = 6 }]\n"
     )
     levels = {one.place: one.level for one in found(TABLE.format("raw") + window)}
-    assert levels["dataset rates"] == "error"
+    assert levels["job daily"] == "error"
     assert levels["dataset daily"] == "warning"
 
 
