@@ -24,6 +24,7 @@ from lineage_backfill.typed import plain
 Layer = tuple[str, Any]
 _DEFAULT: Final = "default"
 _GUARD: Final = ("guard", _DEFAULT)
+_SPARSE: Final = ("read", "default of a sparse input, once a later key was written")
 _DATASET: Final = (
     *("columns", "time_column", "time_format", "key_column", "retention", "sparse"),
     *("format", "location", "table", "row_key", "mask"),
@@ -96,7 +97,8 @@ def of_job(resolver: Resolver, ref: JobRef) -> list[Attribute]:
     reads = [edge.dataset for edge in facts.inputs]
     for dataset in reads:
         edges = _edges(layers, "reads", dataset, reads, home)
-        found += _read(edges, f"reads {dataset}")
+        unstated = _SPARSE if resolver.dataset(dataset).is_sparse else _GUARD
+        found += _read(edges, f"reads {dataset}", unstated)
     writes = [edge.dataset for edge in facts.outputs]
     for dataset in writes:
         edges = _edges(layers, "writes", dataset, writes, home)
@@ -136,12 +138,12 @@ def _edges(
     return found
 
 
-def _read(edges: Sequence[Layer], edge: str) -> Iterable[Attribute]:
+def _read(edges: Sequence[Layer], edge: str, unstated: tuple[str, str]) -> Iterable[Attribute]:
     yield from _mapping(edges, edge)
     for name in ("on_missing", "lookback"):
         source = _source(edges, name)
         if source or name == "on_missing":
-            value, place = (getattr(source[1], name), source[0]) if source else _GUARD
+            value, place = (getattr(source[1], name), source[0]) if source else unstated
             yield Attribute(name=name, value=value, place=place, edge=edge)
 
 

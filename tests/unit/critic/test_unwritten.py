@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.critic.in_force import of_job
 from lineage_backfill.critic.unwritten import inputs_of, missing_reads, waiting_keys
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
@@ -119,6 +120,13 @@ def test_a_key_of_a_sparse_input_is_no_gap_once_a_later_one_was_written(
     assert (found.partitions, found.failing) == (expected, expected)
     stale = find_stale(resolver, tables=tables, runs=lambda _job: (), jobs={job("tidy")})
     assert bool(stale[0].missing_inputs) == (failing == "all")
+
+
+def test_the_default_of_a_sparse_input_is_shown() -> None:
+    resolver = Resolver(lineage("raw > tidy > clean"), declarations(SPARSE), now=NOW)
+    found = {one.name: one for one in of_job(resolver, job("tidy")) if one.edge.startswith("reads")}
+    assert found["on_missing"].value == "read"
+    assert "sparse" in found["on_missing"].place
 
 
 def test_a_sparse_output_is_not_listed_as_missing() -> None:
