@@ -266,8 +266,8 @@ class TableLogError(BackfillError):
 class StalePlanError(BackfillError):
     """A plan whose lineage or declarations have changed since it was made.
 
-    Make it again with the same arguments and `--out`, compare both with `lineage-backfill plan diff
-    OLD NEW`, and run the new one.
+    Make it again with the same arguments and `--out`, compare both files with `diff`, and run the
+    new one.
     """
 
     code = "LB-300"

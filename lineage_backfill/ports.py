@@ -49,14 +49,6 @@ class NamingSource(LineageSource, Protocol):
         """Return the whole lineage; raises LineageError as `read` does."""
 
 
-@runtime_checkable
-class EventSample(Protocol):
-    """A lineage source that can return some of its events as they were sent."""
-
-    def sample(self, most: int) -> list[Any]:
-        """Return at most this many events; raises LineageError if they cannot be read."""
-
-
 #: A partition of a table: a text, or None for NULL, of each partition column.
 TablePartition = Mapping[str, str | None]
 
@@ -294,10 +286,6 @@ class Engine(Protocol):
 
         An adopted run is left running: the attempt ends as cancelled, and its error says so.
         """
-
-    def pack(self, spec_path: Path) -> None:
-        """Compact the files of a successful attempt, once that is recorded; `find` still works."""
-        return
 
     def close(self) -> None:
         """Close processes and connections; running attempts continue, and can be found again."""

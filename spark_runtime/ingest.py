@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError, first_line
+from spark_runtime.errors import EntrypointError, SchemaMismatchError, first_line
 from spark_runtime.tables.merge import has_null, newest_of_each, ordered_columns
 from spark_runtime.tables.values import quoted
 
@@ -46,29 +46,6 @@ _INSTANTS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-
-
-def table_exists(spark: SparkSession, name: str, *, database: str | None = None) -> bool:
-    """Whether the catalog has a table: `table`, `database.table` or `catalog.database.table`.
-
-    `database` stands before a name without one. Raises TableError for any other name.
-    """
-    parts = name.split(".")
-    if database is not None:
-        if len(parts) > 1:
-            raise TableError(
-                f"{name!r} has a database in its name", hint="Leave `database` out, or the prefix."
-            )
-        parts = [*database.split("."), *parts]
-    if not 1 <= len(parts) <= 3 or not all(part.strip() for part in parts):
-        raise TableError(f"{name!r} is not a table name", hint="Write it as database.table.")
-    try:
-        return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
-    except AnalysisException as error:
-        raise TableError(
-            f"table {'.'.join(parts)} cannot be looked up in the catalog: {first_line(error)}",
-            hint="Spark knows another catalog by its setting spark.sql.catalog.NAME.",
-        ) from error
 
 
 def infer_watermark(

@@ -184,7 +184,7 @@ def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     console = terminal.err()
     message = error.format_message()
-    instead = instead_of(message)
+    instead = instead_of(message, context.info_name if context is not None else "")
     if instead:
         message = message.partition(" (Possible")[0]
     for theirs, ours in _TYPERS_WORDS:

@@ -14,12 +14,9 @@ from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
-from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 from lineage_backfill.cli.values import read_duration
 from lineage_backfill.errors import UsageError
-from lineage_backfill.plans.request import Only
 from lineage_backfill.project import Project
-from lineage_backfill.show.plans import GroupBy
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
 
@@ -161,12 +158,11 @@ class PlanOptions:
         _far(
             help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
             metavar="SELECTOR",
-            autocompletion=complete_jobs,
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
-        _far(help="Not these jobs.", metavar="SELECTOR", autocompletion=complete_jobs),
+        _far(help="Not these jobs.", metavar="SELECTOR"),
     ] = None
     reverse: Annotated[bool, _far("--reverse", help="Newest keys first.")] = False
     now: Annotated[
@@ -209,7 +205,6 @@ class RequestOptions(PlanOptions):
         _what(
             help="Re-run keys of this job, and everything downstream; repeatable.",
             metavar="JOB",
-            autocompletion=complete_jobs,
         ),
     ] = None
     from_: Annotated[str | None, _what("--from", help="First partition key.", metavar="KEY")] = None
@@ -217,13 +212,6 @@ class RequestOptions(PlanOptions):
         str | None,
         _what(help="Last partition key, included; by default the newest.", metavar="KEY"),
     ] = None
-    only: Annotated[
-        Only,
-        _what(
-            help="Keys of --job: missing (never written), failed (or blocked) in the last run, all",
-            show_default=False,
-        ),
-    ] = Only.ALL
     partitions: Annotated[
         str | None,
         _what(
@@ -383,9 +371,6 @@ class ListOptions:
     details: Annotated[
         bool, Option("--details", help="Show every job with its full reason and owner.")
     ] = False
-    group_by: Annotated[
-        GroupBy | None, Option(help="Show jobs in groups; by default above 30 jobs.")
-    ] = None
 
 
 DatasetsArgument = Annotated[
@@ -394,7 +379,6 @@ DatasetsArgument = Annotated[
         help="Datasets that were fixed; their readers are stale.",
         metavar="DATASET",
         show_default=False,
-        autocompletion=complete_datasets,
     ),
 ]
 BackfillArgument = Annotated[
@@ -403,7 +387,6 @@ BackfillArgument = Annotated[
         help="Backfill id, or its beginning; by default the newest.",
         metavar="BACKFILL",
         show_default=False,
-        autocompletion=complete_backfills,
     ),
 ]
 NamespaceOption = Annotated[

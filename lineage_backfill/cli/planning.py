@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
@@ -17,11 +16,10 @@ from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.plans.document import RunReader, plan_from_dict
 from lineage_backfill.plans.plan import Plan
-from lineage_backfill.plans.request import Only, Request
+from lineage_backfill.plans.request import Request
 from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import documents
 from lineage_backfill.show.text import counted
-from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -61,16 +59,6 @@ def explain(
     return planning.explain(request, job, keys, why_not=why_not)
 
 
-def dry_run(
-    target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
-) -> dict[str, Any]:
-    """Return the rows that one run of the plan would change; `target`: JOB or JOB@KEY."""
-    planning, request = _request(datasets, options, source)
-    workspace = planning.workspace
-    job, keys = NameLookup(workspace.resolver, preferred=options.namespace).job_and_keys(target)
-    return rows.dry_run(workspace, planning.plan(request), job, keys)
-
-
 def _request(
     datasets: Sequence[str], options: RequestOptions, source: SourceOptions
 ) -> tuple[Planning, Request]:
@@ -85,8 +73,6 @@ def _request(
     if asks_logs(options):
         since = read_moment(options.changed_since, now)
         request = planning.with_changes(request, after=options.since_version, since=since)
-    if options.only is not Only.ALL:
-        request = _only(planning, request, options.only)
     return planning, request
 
 
@@ -101,19 +87,6 @@ def _refuse_other_lineage(loaded: Request, workspace: Workspace) -> None:
             f"the request ignores runs that the project file does not: {', '.join(sorted(others))}",
             hint="Name them in `ignore_runs` of [lineage], so that each command leaves them out.",
         )
-
-
-def _only(planning: Planning, request: Request, which: Only) -> Request:
-    if request.changed:
-        raise UsageError(
-            f"--only {which} applies to jobs, but a dataset is named",
-            hint="Name the job that writes it: --job JOB. Downstream jobs follow.",
-        )
-    chosen = planning.only(request, which)
-    if not any(one.keys for one in chosen.jobs):
-        how = "is missing" if which is Only.MISSING else "failed"
-        terminal.say(f"None of these partitions {how}: nothing to run.")
-    return chosen
 
 
 def _warn(snapshot: LineageSnapshot) -> None:

@@ -17,9 +17,26 @@ E = TypeVar("E", bound=StrEnum)
 _COMMANDS = {
     "": {"demo": "Run scripts/demo in a checkout of the project."},
     "lineage": {
-        "diff": "Print both with `lineage show --snapshot FILE --json` and compare the files;"
-        " `plan diff` shows what changed for a plan."
+        "diff": "Print both with `lineage show --snapshot FILE --json` and compare the files.",
+        "refresh": "Delete .lineage-backfill/cache, or pass --no-cache.",
     },
+    "plan": {"diff": "Compare the files with `diff`: each job and each run has a line of its own."},
+}
+#: Options by their command.
+_OPTIONS = {
+    "graph": dict.fromkeys(("--jobs", "--datasets"), "Read the edges of `graph --json`."),
+    "history": dict.fromkeys(
+        ("--dataset", "--owner", "--since", "--state", "--text"),
+        "Filter `history --json`, as with jq.",
+    ),
+    "report": {"--markdown": "Use `report --json`, or the page of `serve`."},
+}
+#: Options of several commands.
+_PLANNING = {
+    "--dry-run-diff": "`run --job JOB --partitions KEY` runs it alone; `report --rows` shows rows,"
+    " `undo` restores them.",
+    "--group-by": "Long plans are in groups by themselves; --all lists each job.",
+    "--only": "`catchup` runs what is missing, `retry` what failed.",
 }
 _FORMATS = {
     "airflow": "Give the jobs an engine of kind `airflow` and use `run`, or read --json.",
@@ -51,10 +68,12 @@ _ELSEWHERE = {
 _NO_SUCH = re.compile(r"No such (?:option: |command ')(-*[\w-]+)")
 
 
-def instead_of(message: str) -> str:
-    """Return what to write, where a message says that an option or a command does not exist."""
-    found = _NO_SUCH.match(message)
-    return _ELSEWHERE.get(found[1], "") if found else ""
+def instead_of(message: str, command: str) -> str:
+    """Return what to write, where a command says that an option or a command does not exist."""
+    if not (found := _NO_SUCH.match(message)):
+        return ""
+    removed = _OPTIONS.get(command, _PLANNING).get(found[1])
+    return f"It was removed. {removed}" if removed else _ELSEWHERE.get(found[1], "")
 
 
 class Removed(TyperCommand):

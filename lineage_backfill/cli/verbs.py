@@ -107,7 +107,7 @@ def _errors() -> Any:
 _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("init", _init, "init", "Draft a project file from the lineage, with questions."),
     ("impact", _impact, "impact", "Show what a fix made stale downstream, and what would run."),
-    ("plan", _plan, "plan", "Show and compare plans saved with `impact --out`."),
+    ("plan", _plan, "plan", "Show a plan saved with `impact --out`."),
     ("run", _backfill, "run", "Run a saved plan, or plan and run in one step."),
     ("watch", _backfill, "watch", "Follow a backfill that another process drives."),
     ("resume", _backfill, "resume", "Resume a backfill that was paused or interrupted."),

@@ -7,8 +7,7 @@ import json
 import logging
 import os
 import signal
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +20,16 @@ from lineage_backfill.runspec.parse import check_result
 from lineage_backfill.runspec.strict_json import finite, refuse_constant
 
 _log = logging.getLogger(__name__)
-_LONG = 4_000_000  # bytes of a file that is not packed
 _PIECE = 1_000_000  # bytes of a file that are read at once
 #: Errors of reading a file that others write, or that a crash left empty.
-_DAMAGED = (OSError, ValueError, RecursionError, zipfile.BadZipFile)
+_DAMAGED = (OSError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFiles:
     """The run spec of an attempt, written by the executor, and the engine's files next to it.
 
-    The spec's name ends in `spec.json`; the others have the same prefix. `pack` combines them into
-    one file, from which each can still be read.
+    The spec's name ends in `spec.json`; the others have the same prefix.
     """
 
     spec_path: Path
@@ -41,11 +38,6 @@ class AttemptFiles:
     def log_path(self) -> Path:
         """The output of the attempt."""
         return self._beside("log.txt")
-
-    @property
-    def pack_path(self) -> Path:
-        """The file that holds all files of an attempt that succeeded."""
-        return self._beside("zip")
 
     @property
     def claim_path(self) -> Path:
@@ -57,18 +49,10 @@ class AttemptFiles:
         """The exit code of the attempt's process, once it has ended."""
         return self._beside("exit-code")
 
-    def _write_pack(self, paths: Sequence[Path]) -> None:
-        with (
-            whole_file(self.pack_path, is_private=True) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack,
-        ):
-            for path in paths:
-                pack.write(path, path.name)
-
     def exit_code(self) -> int | None:
         """Return the exit code of the attempt's process, None if it was not recorded."""
         try:
-            text = self.read(self.exit_code_path)
+            text = read_file(self.exit_code_path)
             return int(text) if text.endswith(b"\n") else None  # else it is unfinished
         except _DAMAGED:
             return None
@@ -78,39 +62,8 @@ class AttemptFiles:
 
     def spec(self) -> Mapping[str, Any]:
         """Return the run spec."""
-        spec: Mapping[str, Any] = json.loads(self.read(self.spec_path))
+        spec: Mapping[str, Any] = json.loads(read_file(self.spec_path))
         return spec
-
-    def read(self, path: Path) -> bytes:
-        """Return the content of a file, packed or not; raises FileNotFoundError, OSError."""
-        try:
-            return read_file(path)
-        except FileNotFoundError:
-            with zipfile.ZipFile(self.pack_path) as pack:
-                try:
-                    return pack.read(path.name)
-                except KeyError:
-                    raise FileNotFoundError(str(path)) from None
-
-    def pack(self) -> None:
-        """Combine the files of an attempt that has ended; an error is only logged.
-
-        A long log stays a separate file. If packing is interrupted, all files remain.
-        """
-        names = ("log.txt", "claim.json", "exit-code", "result.json", "spec.json")
-        beside = [path for path in map(self._beside, names) if path.is_file()]
-        found = [p for p in beside if not p.is_symlink() and p.stat().st_size <= _LONG]
-        try:
-            if not self.pack_path.exists():
-                self._write_pack(found)
-            with zipfile.ZipFile(
-                self.pack_path
-            ) as pack:  # perhaps packing was interrupted after it
-                packed = pack.namelist()
-            for path in (path for path in found if path.name in packed):
-                path.unlink()
-        except (OSError, zipfile.BadZipFile) as error:
-            _log.warning("the files of %s are not packed: %s", self.spec_path.name, error)
 
     def check_token(self, token: str) -> None:
         """Raise EngineError unless the run spec has this token."""
@@ -129,14 +82,8 @@ class AttemptFiles:
 
         It is the attempt's own file, or until that exists, the log of its worker.
         """
-        claim = {} if self._has_log() else self.claimed_by() or {}
+        claim = {} if self.log_path.exists() else self.claimed_by() or {}
         return Path(claim.get("log", self.log_path)), claim.get("log_start", 0)
-
-    def _has_log(self) -> bool:
-        if self.log_path.exists() or not self.pack_path.exists():
-            return self.log_path.exists()
-        with zipfile.ZipFile(self.pack_path) as pack:
-            return self.log_path.name in pack.namelist()
 
     def log(self, most: int | None = None) -> str:
         """Return the output of the attempt so far, or its last bytes; empty if it is not here."""
@@ -156,7 +103,7 @@ class AttemptFiles:
         try:
             return next(read_from(place, begin), b"").decode(errors="replace")
         except FileNotFoundError:
-            return self.log()[:_PIECE]
+            return ""
 
     def log_end(self, most: int | None = None) -> bytes:
         """Return at most this many of the last bytes of the attempt's output.
@@ -164,12 +111,9 @@ class AttemptFiles:
         Raises FileNotFoundError if it is not on this machine.
         """
         place, begin = self.log_place()
-        try:
-            with place.open("rb") as file:
-                file.seek(begin if most is None else max(begin, place.stat().st_size - most))
-                return file.read() if most is None else file.read(most)
-        except FileNotFoundError:
-            return self.read(place)[-(most or 0) :]
+        with place.open("rb") as file:
+            file.seek(begin if most is None else max(begin, place.stat().st_size - most))
+            return file.read() if most is None else file.read(most)
 
     def left(self, token: str) -> Outcome | None:
         """Return the outcome of the attempt with this token, if it left one here."""
@@ -182,7 +126,7 @@ class AttemptFiles:
             spec = self.spec()
             place = spec["result_path"]
             result = json.loads(
-                self.read(Path(place)), parse_constant=refuse_constant, parse_float=finite
+                read_file(Path(place)), parse_constant=refuse_constant, parse_float=finite
             )
             if result["token"] != spec["token"]:
                 return None
@@ -236,7 +180,7 @@ class AttemptFiles:
         A claim that a crash left empty belongs to a process that has ended.
         """
         try:
-            claim: Mapping[str, Any] = json.loads(self.read(self.claim_path))
+            claim: Mapping[str, Any] = json.loads(read_file(self.claim_path))
         except FileNotFoundError:
             return None
         except _DAMAGED:

@@ -150,9 +150,6 @@ class ProcessEngine(Engine):
             self._cancelled.add(handle)
             self.stop(files, pid)
 
-    def pack(self, spec_path: Path) -> None:
-        AttemptFiles(spec_path).pack()
-
     def close(self) -> None:
         self._closing.set()
 

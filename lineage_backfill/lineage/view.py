@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from itertools import product
 from typing import TypeAlias
 
 from lineage_backfill.lineage.select import Graph, Ref, within
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import JobRef
 
 Edge: TypeAlias = tuple[Ref, Ref]
 
@@ -43,22 +42,6 @@ class View:
     def layers(self) -> list[int]:
         """Return for each node how many lie before it on the longest way along the data."""
         return layers(len(self.nodes), self.numbered())
-
-    def without(self, kind: type[DatasetRef | JobRef]) -> View:
-        """Return the view without the nodes of a kind; what they joined is joined directly."""
-        above: dict[Ref, list[Ref]] = {}
-        below: dict[Ref, list[Ref]] = {}
-        for one, other in self.edges:
-            above.setdefault(other, []).append(one)
-            below.setdefault(one, []).append(other)
-        kept = [ref for ref in self.nodes if not isinstance(ref, kind)]
-        joined = (
-            pair
-            for ref in self.nodes
-            if isinstance(ref, kind)
-            for pair in product(above.get(ref, ()), below.get(ref, ()))
-        )
-        return View.of(kept, joined, self.starts)
 
 
 def whole(graph: Graph) -> View:

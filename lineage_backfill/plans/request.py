@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from lineage_backfill.errors import UsageError
@@ -57,14 +56,6 @@ _KEYS: Final = {"type": "array", "items": {"type": ["string", "object"]}}
 _RAILS: Final = {"type": "array", "items": {"enum": [*RAILS, TORN_EVENTS]}}
 _KeySet = Annotated[KeySet, Form(_keys, _KEYS, plain)]
 _Allowed = Annotated[frozenset[str], Form(_rails, _RAILS, sorted)]
-
-
-class Only(StrEnum):
-    """Which of a job's named keys to run: never written, failed in their last run, or all."""
-
-    MISSING = "missing"
-    FAILED = "failed"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

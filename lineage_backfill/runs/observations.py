@@ -12,7 +12,7 @@ from heapq import nlargest
 from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError
 from lineage_backfill.lineage.inference.recorded import touched_keys, whole_keys
 from lineage_backfill.lineage.snapshot import ObservedRun
-from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, render
@@ -295,27 +295,6 @@ def active_runs(resolver: Resolver, store: RunStore) -> dict[JobRef, list[Run]]:
                 at = run.started_at or record.submitted_at
                 found[run.job].append(Run(keys=keys, started_at=at))
     return found
-
-
-def failed_keys(calendar: Calendar, job: JobRef, store: RunStore) -> PartitionSet:
-    """Return the run keys whose last run failed, or was blocked by one that did.
-
-    What was cancelled, and what an undo took back, counts as not run.
-    """
-    failed = known = NOTHING
-    for record in store.backfills():  # the newest first
-        if record.undo_of or record.undone_by:
-            continue
-        now, good = NOTHING, NOTHING
-        for run in store.runs(record.id):
-            keys = existing_keys(calendar, run.partitions) if run.job == job else NOTHING
-            if run.state in (RunState.FAILED, RunState.BLOCKED):
-                now |= keys
-            elif run.state is not RunState.CANCELLED:
-                good |= keys
-        failed |= now - known
-        known |= now | good
-    return failed
 
 
 def past_runs(

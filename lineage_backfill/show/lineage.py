@@ -9,7 +9,6 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from lineage_backfill.lineage.events.unread import Unread
 from lineage_backfill.lineage.identity.families import Family
 from lineage_backfill.lineage.snapshot import (
     DatasetNode,
@@ -158,22 +157,6 @@ def _when(run: ObservedRun, moment: Moment) -> str:
     if run.ended_at and run.started_at:
         parts.append(f"in {measured((run.ended_at - run.started_at).total_seconds())}")
     return f" {' '.join(parts)}" if parts else ""
-
-
-def unread_in_words(number: int, unread: Sequence[Unread]) -> str:
-    """Return which facets of these events are not understood, as text."""
-    if not unread:
-        return f"all facets of {counted(number, 'event')} are understood"
-    shown = [
-        safe(f"{one.facet} ({one.events:,}, from {one.producer})") for one in unread[:_FACETS_SHOWN]
-    ]
-    more = len(unread) - _FACETS_SHOWN
-    shown += [f"{more} more"] if more > 0 else []
-    return f"not understood in {counted(number, 'event')}: {', '.join(shown)}"
-
-
-#: Most facets that are named.
-_FACETS_SHOWN = 6
 
 
 def document(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import chain
 from operator import itemgetter
 
@@ -45,14 +44,6 @@ _DECIDE = {
 }
 NOTHING = "nothing"
 _NOT_REPAIRED = "inputs not repaired, so they stay stale; --details shows the partitions"
-
-
-class GroupBy(StrEnum):
-    """How the jobs of a long plan are grouped."""
-
-    WAVE = "wave"
-    OWNER = "owner"
-    NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,32 +127,24 @@ class Rows:
         """Return a row for each job."""
         return [self._row(self._names(job.job), [job]) for job in self.jobs]
 
-    def grouped(self, by: GroupBy | None) -> tuple[str, list[Row]]:
+    def grouped(self) -> tuple[str, list[Row]]:
         """Return the heading of the group names, and a row for each group.
 
-        By default a group is a wave and an owner (or a namespace if no owners are known), or only
-        a wave if there would be too many groups.
+        A group is a wave and an owner (or a namespace if no owners are known), or only a wave if
+        there would be too many groups.
         """
         owned = any(self._facts.owner(job.job) for job in self.jobs)
-        by_name = GroupBy.OWNER if owned else GroupBy.NAMESPACE
-        if by is not None:
-            return ("" if by is GroupBy.WAVE else by.capitalize()), self._groups(
-                by is GroupBy.WAVE, by
-            )
-        groups = self._groups(True, by_name)
+        groups = self._groups(
+            lambda job: (self._facts.owner(job.job) or "-") if owned else safe(job.job.namespace)
+        )
         if len(groups) <= SHOWN_GROUPS and len({row.name for row in groups}) > 1:
-            return by_name.capitalize(), groups
-        return "", self._groups(True, GroupBy.WAVE)
+            return "Owner" if owned else "Namespace", groups
+        return "", self._groups(lambda _: "")
 
-    def _groups(self, waves: bool, by: GroupBy) -> list[Row]:
-        naming: Mapping[GroupBy, Callable[[PlannedJob], str]] = {
-            GroupBy.WAVE: lambda _: "",
-            GroupBy.OWNER: lambda job: self._facts.owner(job.job) or "-",
-            GroupBy.NAMESPACE: lambda job: safe(job.job.namespace),
-        }
+    def _groups(self, naming: Callable[[PlannedJob], str]) -> list[Row]:
         found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
         for job in self.jobs:
-            found[self._wave(job)[0] if waves else 0, naming[by](job)].append(job)
+            found[self._wave(job)[0], naming(job)].append(job)
         return [self._row(name, found[wave, name]) for wave, name in sorted(found)]
 
     def _wave(self, job: PlannedJob) -> tuple[int, int]:

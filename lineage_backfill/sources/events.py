@@ -13,7 +13,6 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -73,21 +72,6 @@ class EventSource:
         self._allow_torn = allow_torn
         self._ignore = frozenset(ignore)
 
-    def size(self) -> int:
-        """Return the number of bytes to read; raises LineageError if there is no file."""
-        return sum(file.size for path in self._paths for file in _files(path, []))
-
-    def sample(self, most: int) -> list[Any]:
-        """Return at most this many events, equally many of each file; raises LineageError."""
-        files = [file for path in self._paths for file in _files(path, [])]
-        found = list[Any]()
-        for file in files:
-            part = list[Any]()
-            with suppress(_EnoughError):
-                _fold(file, partial(_take, part, max(1, most // len(files))), [], [], read=parse)
-            found += part
-        return found[:most]
-
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError if a part cannot be read."""
         builder = LineageBuilder()
@@ -111,16 +95,6 @@ class EventSource:
                     torn = warnings if self._allow_torn else None
                     _fold(file, add, torn, warnings)
         return warnings
-
-
-class _EnoughError(Exception):
-    """Raised once no more events are wanted."""
-
-
-def _take(part: list[Any], most: int, event: Any) -> None:
-    part.append(event)
-    if len(part) == most:
-        raise _EnoughError
 
 
 def _files(path: str, warnings: list[str]) -> list[EventFile]:

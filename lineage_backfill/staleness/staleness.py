@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.coverage import covers
@@ -158,21 +157,6 @@ def find_stale(
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 
 
-def find_missing(
-    resolver: Resolver,
-    *,
-    tables: Mapping[DatasetRef, TableRecord],
-    runs: Runs,
-    job: JobRef,
-    keys: PartitionSet,
-) -> PartitionSet:
-    """Return run keys of a job that were never written and that no run is writing.
-
-    Raises DeclarationError if this is unknown for any of them.
-    """
-    return Judge(resolver, tables, runs).missing(resolver.job(job), keys)
-
-
 class Judge:
     """Decides which run keys are stale, by one record of tables and runs.
 
@@ -212,21 +196,6 @@ class Judge:
         running = self._running(facts.ref) & self._wanted(calendar, found)
         joined = _joined(facts.ref, calendar, found, running)
         return replace(joined, missing_inputs=tuple(self._missing_inputs(facts, joined.stale)))
-
-    def missing(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-        """Return the keys that were never written; raises DeclarationError if unknown."""
-        assert facts.calendar is not None
-        missing = NOTHING
-        for side in self._sides(facts, facts.calendar):
-            known = self._evidence(facts, side)
-            judged, why = known.judged(side.written(keys))
-            if side.run_keys(judged) & keys != keys:
-                raise DeclarationError(
-                    f"missing partitions of {facts.ref} are unknown: {'; '.join(why)}",
-                    hint="Declare the `location` of its outputs, or leave out --only.",
-                )
-            missing |= side.run_keys(judged - known.made) & keys
-        return missing - self._running(facts.ref)
 
     @staticmethod
     def _sides(facts: JobFacts, calendar: Calendar) -> list[_Side]:

@@ -9,16 +9,6 @@ from pathlib import Path
 from lineage_backfill.errors import StoreError
 
 
-def newest_backfills(file: Path, *, most: int) -> list[tuple[str, str]]:
-    """Return the ids of the newest backfills with state and title; raises sqlite3.Error."""
-    with closing(_opened(file)) as store:
-        return store.execute(
-            "SELECT id, state || ': ' || title FROM lb_backfills WHERE NOT deleted"
-            " ORDER BY submitted_at DESC LIMIT ?",
-            (most,),
-        ).fetchall()
-
-
 def refuse_emptied(file: Path, backfills: Path) -> None:
     """Raise StoreError for a file without tables of a run store, if the folder has backfills.
 

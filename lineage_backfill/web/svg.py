@@ -47,9 +47,6 @@ def svg(drawing: Drawing) -> str:
         f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>',
     ]
     for (one, other), edge in edges.items():
-        if one == other:
-            parts.append(_loop(edge, places[one], sizes[one]))
-            continue
         side = 0.5 if places[one][0] <= places[other][0] else -0.5
         start = (places[one][0] + side * sizes[one][0], places[one][1])
         end = (places[other][0] - side * sizes[other][0], places[other][1])
@@ -96,15 +93,6 @@ def _curve(edge: Edge, points: Sequence[Point], middle: float) -> str:
         x, y = to_x, to_y
     (_, y1), (_, y2) = points[:2]
     return _drawn(edge, path, f'x="{middle:.1f}" y="{(y1 + y2) / 2 - 3:.1f}" text-anchor="middle"')
-
-
-def _loop(edge: Edge, place: Point, size: tuple[float, float]) -> str:
-    """Return an edge from a node to itself, drawn over its top."""
-    x, top = place[0], place[1] - size[1] / 2
-    peak = top - _BETWEEN  # the curve itself stays below it
-    path = f"M{x + 8:.1f} {top:.1f}C{x + 20:.1f} {peak:.1f} {x - 20:.1f} {peak:.1f}"
-    path += f" {x - 8:.1f} {top:.1f}"
-    return _drawn(edge, path, f'x="{x + 16:.1f}" y="{top - 3:.1f}"')
 
 
 def _drawn(edge: Edge, path: str, at: str) -> str:

@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
-from zipfile import BadZipFile
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -67,32 +66,6 @@ class BackfillOutcome:
     had_succeeded: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A filter for lists of backfills; empty members and None match all.
-
-    `dataset` is the name of the changed dataset or job, `text` a part of id, title, description or
-    reason.
-    """
-
-    states: Sequence[BackfillState] = ()
-    owner: str | None = None
-    dataset: str | None = None
-    since: datetime | None = None
-    text: str | None = None
-
-    def holds(self, one: BackfillRecord, plan: Callable[[str], Mapping[str, Any]]) -> bool:
-        """Whether a backfill matches; its plan is only read if a dataset is named."""
-        words = f"{one.id} {one.title} {one.description} {one.reason}".casefold()
-        return (
-            (not self.states or one.state in self.states)
-            and self.owner in (None, one.submitted_by)
-            and (self.since is None or one.submitted_at >= self.since)
-            and (self.text or "").casefold() in words
-            and (self.dataset is None or self.dataset in _changed(plan(one.id)))
-        )
-
-
 class Backfills:
     """The backfills in the run store of a workspace; the id None means the newest one."""
 
@@ -102,16 +75,14 @@ class Backfills:
 
     # --- documents ------------------------------------------------------------------------------
 
-    def history(self, wanted: Wanted | None = None, *, hidden: bool = False) -> dict[str, Any]:
-        """Return the document of the matching backfills; of hidden ones only their number."""
+    def history(self, *, hidden: bool = False) -> dict[str, Any]:
+        """Return the document of all backfills; of hidden ones only their number."""
         with self.workspace.open_store() as store:
             now = StoreClock(store).now()
             records = [
                 standing(store, one.id, now)[0] if one.state.is_under_way else one
                 for one in store.backfills(deleted=True)
             ]
-            if wanted is not None:
-                records = [one for one in records if wanted.holds(one, store.plan)]
         shown = [one for one in records if hidden or not _is_hidden(one, now)]
         return reports.history(shown, hidden=len(records) - len(shown))
 
@@ -211,13 +182,13 @@ class Backfills:
         Raises UnknownNameError if it is not in the project's own folder.
         """
         files = self._attempt_files(backfill, run_id, number)
-        if not self._is_kept(files, files.spec_path):
+        if not self._is_ours(files.spec_path):
             raise UnknownNameError(
                 "its run spec is not stored on this machine", hint="Check its engine for it."
             )
         try:
             spec: dict[str, Any] = redaction.document(files.spec())
-        except (OSError, ValueError, BadZipFile) as error:
+        except (OSError, ValueError) as error:
             raise UnknownNameError(f"its run spec cannot be read: {error}") from error
         return spec
 
@@ -228,9 +199,9 @@ class Backfills:
         """
         files = self._attempt_files(backfill, run_id, number)
         try:
-            if self._is_kept(files, files.log_place()[0]):
+            if self._is_ours(files.log_place()[0]):
                 return files.log_end(most).decode(errors="replace")
-        except (OSError, ValueError, BadZipFile):
+        except (OSError, ValueError):
             pass
         raise UnknownNameError(
             "its log is not stored on this machine", hint="Check its engine for it."
@@ -240,19 +211,14 @@ class Backfills:
         files = AttemptFiles(spec_file(self._folder(backfill), run_id, number))
         with (
             self.workspace.open_store() as store,
-            suppress(OSError, ValueError, BadZipFile, UnknownNameError),
+            suppress(OSError, ValueError, UnknownNameError),
         ):
-            is_kept = self._is_kept(files, files.spec_path)
+            is_kept = self._is_ours(files.spec_path)
             given = files.spec().get("parameters", {}) if is_kept else {}
             kept = store.backfill(backfill).parameters
             secret = {name: one for name, one in given.items() if is_secret(name, kept.get(name))}
             redaction.remember(str(one) for one in secret.values())
         return files
-
-    def _is_kept(self, files: AttemptFiles, path: Path) -> bool:
-        """Whether a file of an attempt exists, by itself or packed."""
-        is_there = path.is_symlink() or path.exists() or path.parent != files.pack_path.parent
-        return self._is_ours(path if is_there else files.pack_path)
 
     def _is_ours(self, path: Path) -> bool:
         """Whether the file exists, and is really in the folder of backfills."""
@@ -448,13 +414,6 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
         f"{len(found)} backfills have the title {backfill}",
         hint="Name one by its id: " + " or ".join(one.id for one in found[:3]),
     )
-
-
-def _changed(plan: Mapping[str, Any]) -> set[str]:
-    """Return the names of the changed datasets and jobs in a plan document, bare and in full."""
-    refs = [one["dataset"] for one in plan["changed"]]
-    refs += [one["job"] for one in plan["request"].get("jobs", ())]
-    return {name for ref in refs for name in (ref["name"], f"{ref['namespace']}:{ref['name']}")}
 
 
 def plans_of(store: RunStore, backfill_id: str, *, only_shown: bool = False) -> list[Plan]:

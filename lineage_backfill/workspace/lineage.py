@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-
-import platformdirs
 
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.files import not_written
-from lineage_backfill.lineage.events.unread import Unread, unread_facets
 from lineage_backfill.lineage.identity.identified import identified
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.ports import EventSample, LineageSource
+from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.events import EventSource
-from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.sources.packages import create_source
 from lineage_backfill.sources.several import SeveralSources
 from lineage_backfill.sources.snapshot import SnapshotSource, is_snapshot, save_snapshot
 from lineage_backfill.workspace.environment import log_time, state_dir
-
-_SAMPLED = 1_000  # events
-_QUICKLY_READ = 2_000_000  # bytes of lineage
 
 
 class ProjectLineage:
@@ -47,7 +37,6 @@ class ProjectLineage:
         began = time.monotonic()
         snapshot = self._declared(self.read_source())
         log_time(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
-        keep_names(snapshot, self._names_file)
         return snapshot
 
     def read_source(self) -> LineageSnapshot:
@@ -61,43 +50,9 @@ class ProjectLineage:
         # Folders of partitions show a table's calendar: they are kept separate.
         return identified(self.read_source(), Declarations(), folders=False)
 
-    def refresh(self) -> LineageSnapshot:
-        """Clear the cache of Marquez, read the lineage in full, and return it."""
-        for file in self._cache.glob("marquez-*"):
-            file.unlink(missing_ok=True)
-        return self.read()
-
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""
         return self._declared(SnapshotSource(file).read())
-
-    def unread_facets(self) -> tuple[int, list[Unread]]:
-        """Return the number of sampled events, and their facets that are not understood.
-
-        From Marquez, the newest events are sampled; a saved snapshot has none.
-        """
-        sources = map(self._single, self._project.lineage.parts)
-        events = [
-            event
-            for source in sources
-            if isinstance(source, EventSample)
-            for event in source.sample(_SAMPLED)
-        ]
-        return len(events), unread_facets(events)
-
-    def known_names(self) -> tuple[list[DatasetRef], list[JobRef]]:
-        """Return the datasets and jobs as they were last read here, for completion.
-
-        If they were not read yet, small files are read now. Raises OSError, ValueError or
-        LineageError.
-        """
-        if self._names_file.exists():
-            return kept_names(self._names_file)
-        parts = self._project.lineage.parts
-        if not parts or sum(map(_size, parts)) > _QUICKLY_READ:
-            return [], []
-        snapshot = self._declared(self.read_source())
-        return sorted(snapshot.datasets), sorted(snapshot.jobs)
 
     def is_snapshot(self, file: Path) -> bool:
         """Whether a file is a saved snapshot of any version."""
@@ -152,13 +107,6 @@ class ProjectLineage:
     def _cache(self) -> Path:
         return state_dir(self._project) / "cache"
 
-    @cached_property
-    def _names_file(self) -> Path:
-        """The file with the names of this project in the user's cache; completion only reads it."""
-        place = str(self._project.root).encode("utf-8", "surrogateescape")
-        name = f"names-{hashlib.sha256(place).hexdigest()[:16]}.json"
-        return platformdirs.user_cache_path("lineage-backfill") / name
-
     def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         lineage = self._project.lineage
         return identified(
@@ -189,13 +137,6 @@ class _ProjectAlone:
             " project file. Without lineage, every [[job]] declares its `reads` and `writes`;"
             " `init --example` writes such a file.",
         )
-
-
-def _size(lineage: LineageSetting) -> int:
-    """Return the number of bytes of a source; that of a server is more than can be read quickly."""
-    if lineage.events:
-        return EventSource(lineage.events).size()
-    return lineage.snapshot.stat().st_size if lineage.snapshot else _QUICKLY_READ + 1
 
 
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:

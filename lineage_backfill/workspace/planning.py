@@ -33,17 +33,15 @@ from lineage_backfill.lineage.names import resolve
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
-from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner
-from lineage_backfill.plans.diff import moved
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import (
     TORN_EVENTS,
     ChangedDataset,
     ChangedJob,
     LogRange,
-    Only,
     Request,
     request_from_dict,
 )
@@ -53,7 +51,7 @@ from lineage_backfill.runs.apart import apart
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.sources import table_logs
 from lineage_backfill.staleness.record import TableRecord
-from lineage_backfill.staleness.staleness import Staleness, find_missing, find_stale, oldest
+from lineage_backfill.staleness.staleness import Staleness, find_stale, oldest
 from lineage_backfill.staleness.table_keys import delta_table_of, keys_of
 from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
 from lineage_backfill.workspace.lineage import left_out
@@ -126,12 +124,13 @@ class Planning:
         except UsageError as error:
             raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
         if fresh.lineage["hash"] != plan.lineage["hash"]:
-            names = moved(plan.lineage, fresh.lineage)
+            old, new = (one.lineage.get("parts") or {} for one in (plan, fresh))
+            names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
             raise StalePlanError(
                 "the plan is stale: since it was made, other edges or declarations hold for "
                 + listed(names, _SHOWN_NAMES),
-                hint="Plan again with `lineage-backfill impact … --out`, and compare the two with"
-                " `lineage-backfill plan diff`.",
+                hint="Plan again with `lineage-backfill impact … --out`; a diff of the two files"
+                " shows what differs.",
             )
 
     def explain(
@@ -263,37 +262,6 @@ class Planning:
             log = LogRange(after=changes.after, until=changes.until, ignored=ignored)
             found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
         return replace(request, changed=tuple(found))
-
-    def only(self, request: Request, which: Only) -> Request:
-        """Return the request for the keys of its jobs that are missing or failed last.
-
-        A job without keys means all that exist. Raises DeclarationError if they are unknown,
-        TableLogError if no log can be read.
-        """
-        resolver = self.workspace.resolver
-        with self.workspace.open_store() as store:
-            chosen = [self._only(asked, which, resolver, store) for asked in request.jobs]
-        return replace(request, jobs=tuple(chosen))
-
-    def _only(
-        self, asked: ChangedJob, which: Only, resolver: Resolver, store: RunStore
-    ) -> ChangedJob:
-        calendar = resolver.job(asked.job).calendar
-        if calendar is None or (
-            asked.keys is None and calendar.time and calendar.time.first is None
-        ):
-            raise DeclarationError(
-                f"which partitions {asked.job} has is unknown",
-                hint="Declare the grain and the `start` of what it writes, or name the keys.",
-            )
-        keys = calendar.existing if asked.keys is None else parse(calendar, asked.keys)
-        if which is Only.FAILED:
-            keys &= observations.failed_keys(calendar, asked.job, store)
-        else:
-            tables = self._records_of_jobs(resolver, [asked.job]).known
-            runs = self._recorded(resolver, store)
-            keys = find_missing(resolver, tables=tables, runs=runs, job=asked.job, keys=keys)
-        return ChangedJob(job=asked.job, keys=render(calendar, keys), exact=True)
 
     def find_stale(
         self,

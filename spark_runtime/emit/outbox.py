@@ -1,8 +1,7 @@
 """The outbox: every lineage event is written to a file before it is sent, so none is lost.
 
 Next to each file is a record of how much was sent to each address. A later driver sends the rest,
-in order. If there was no answer for an event, Marquez is asked whether it has it; an event that it
-is still processing, or one sent to another kind of service, may arrive twice.
+in order. An event without an answer is sent again, and may arrive twice.
 """
 
 from __future__ import annotations
@@ -20,11 +19,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
 
 from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.spec import write_atomically
@@ -44,14 +40,6 @@ KEY_VARIABLES = ("LINEAGE_BACKFILL_LINEAGE_API_KEY", "OPENLINEAGE_API_KEY")
 _REFUSALS = (400, 413, 422)
 #: The status of Marquez where two events name a new dataset at the same moment.
 _FAILED_ONCE = 500
-#: Statuses of a proxy that got no answer.
-_OF_PROXIES = (502, 503, 504)
-
-#: Prefix of an address in the record: the position of an event without an answer.
-_DOUBTED = "no answer "
-_SECOND = timedelta(seconds=1)
-#: How many events within two seconds are searched for one.
-_LOOKED_AT = 1_000
 #: How much of a refusal is logged.
 _EXCERPT = 200
 
@@ -68,10 +56,6 @@ class Sent:
 
     def __add__(self, other: Sent) -> Sent:
         return Sent(self.now + other.now, self.refused + other.refused, self.before + other.before)
-
-
-class NotAcceptedError(EndpointError):
-    """An answer that did not accept an event."""
 
 
 def append(file: Path, line: str) -> None:
@@ -96,9 +80,8 @@ def default_folder() -> Path:
 def replay(folder: Path, url: str) -> Sent:
     """Send all events in an outbox that an address does not have yet; raises EndpointError.
 
-    Doing it again sends nothing. If there was no answer for an event, the address is asked for it,
-    and gets it again if it does not show it. An event that the endpoint refuses for good is
-    skipped, and stays in its file.
+    Doing it again sends nothing. An event that the endpoint refuses for good is skipped, and stays
+    in its file.
     """
     sent = Sent()
     for file in sorted(folder.glob("*.ndjson")):
@@ -117,27 +100,13 @@ def deliver(file: Path, url: str, timeout: float) -> Sent:
         for line in stream:
             if not line.endswith(b"\n"):
                 break  # a process is writing it now
-            if told.get(_DOUBTED + url) == done and _has_taken(url, line, timeout):
-                before += 1
-            elif _post_marked(file, told, url, line, timeout):
+            if _post(url, line, timeout):
                 now += 1
             else:
                 refused += 1
-            told.pop(_DOUBTED + url, None)
             told[url] = done = done + len(line)
             write_atomically(_mark(file), json.dumps(told))
         return Sent(now, refused, before)
-
-
-def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, timeout: float) -> bool:
-    """Send one event; it is marked as without an answer until one arrives."""
-    write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: told.get(url, 0)}))
-    try:
-        return _post(url, line, timeout)
-    except NotAcceptedError:
-        told.pop(_DOUBTED + url, None)
-        write_atomically(_mark(file), json.dumps(told))
-        raise
 
 
 class Sender:
@@ -175,84 +144,38 @@ class Sender:
                 self._wanted.notify_all()
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    body: bytes
+def _post(url: str, line: bytes, timeout: float) -> bool:
+    """Send one event; return False if it is refused for good. Raises EndpointError."""
+    address = url.rstrip("/") + "/api/v1/lineage"
+    status, body = _ask(address, line, timeout)
+    if status == _FAILED_ONCE:
+        status, body = _ask(address, line, timeout)
+    if status in _REFUSALS:
+        _log.warning("%s refused a lineage event: %s", address, body)
+    elif status >= HTTPStatus.BAD_REQUEST:
+        raise EndpointError(f"{address} answers {status}")
+    return status not in _REFUSALS
 
-    @property
-    def ok(self) -> bool:
-        return self.status < HTTPStatus.BAD_REQUEST
 
-
-def _ask(address: str, line: bytes | None, timeout: float) -> _Answer:
-    """Send a line (None: only ask); raises EndpointError if there is no answer."""
+def _ask(address: str, line: bytes, timeout: float) -> tuple[int, str]:
+    """Return the status and the beginning of an answer; raises EndpointError if there is none."""
     headers = {"Content-Type": "application/json", "User-Agent": "lineage-backfill"} | _key()
     try:
         request = urllib.request.Request(address, data=line, headers=headers)  # noqa: S310 (checked below)
         if request.type not in ("http", "https"):
             raise EndpointError(f"{address} is not an address of HTTP")
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310 (checked above)
-            return _Answer(answer.status, answer.read())
+            answer.read()
+            return answer.status, ""
     except urllib.error.HTTPError as error:
         with error:
-            return _Answer(error.code, error.read(_EXCERPT))
+            return error.code, error.read(_EXCERPT).decode(errors="replace")
     except TimeoutError as error:
         raise EndpointError(f"{address} took longer than {timeout:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         kind = type(reason if isinstance(reason, Exception) else error).__name__
         raise EndpointError(f"{address} cannot be reached: {kind}") from error
-
-
-def _post(url: str, line: bytes, timeout: float) -> bool:
-    """Send one event; return False if it is refused for good. Raises EndpointError."""
-    address = url.rstrip("/") + "/api/v1/lineage"
-    for _ in range(2):
-        answer = _ask(address, line, timeout)
-        if answer.status != _FAILED_ONCE:
-            break
-    if answer.status in _REFUSALS:
-        text = answer.body[:_EXCERPT].decode(errors="replace")
-        _log.warning("%s refused a lineage event: %s", address, text)
-        return False
-    _check_answered(address, answer.status)
-    if not answer.ok:
-        raise NotAcceptedError(f"{address} answers {answer.status}")
-    return True
-
-
-def _has_taken(url: str, line: bytes, timeout: float) -> bool:
-    """Return whether Marquez shows an event; False if unknown.
-
-    Raises EndpointError if there is no answer.
-    """
-    try:
-        event = json.loads(line)
-        when = datetime.fromisoformat(event["eventTime"]).astimezone(UTC)
-        query: dict[str, str | int] = {
-            "after": (when - _SECOND).isoformat(timespec="milliseconds"),
-            "before": (when + _SECOND).isoformat(timespec="milliseconds"),
-            "limit": _LOOKED_AT,
-        }
-        address = f"{url}/api/v1/events/lineage"
-        answer = _ask(f"{address}?{urlencode(query)}", None, timeout)
-        _check_answered(address, answer.status)
-        shown = json.loads(answer.body)["events"] if answer.ok else []
-        return any(_is_same(event, one, when) for one in shown)
-    except (ValueError, LookupError, TypeError):  # not Marquez's form of events or times
-        return False
-
-
-def _check_answered(address: str, status: int) -> None:
-    """Raise EndpointError for the status of a proxy: the server behind it may have the event."""
-    if status in _OF_PROXIES:
-        raise EndpointError(f"{address} answers {status}")
-
-
-def _is_same(event: Any, shown: Any, when: datetime) -> bool:
-    named = [(one["run"]["runId"], one["eventType"], one["job"]["name"]) for one in (event, shown)]
-    return named[0] == named[1] and abs(datetime.fromisoformat(shown["eventTime"]) - when) < _SECOND
 
 
 def _key() -> dict[str, str]:

@@ -269,7 +269,7 @@ def test_a_stale_plan_names_all_that_moved(shop: Shop) -> None:
     )
     refused = shop("run", str(plan), "--yes", code=5)
     assert "hold for dataset shop:daily\n" in refused.stderr
-    assert "plan diff" in refused.stderr
+    assert "a diff of the two files" in refused.stderr
     shop.lineage(("clean", "feed", "clean"), *((f"c{n}", "clean", f"c{n}") for n in range(9)))
     assert "and 12 more" in shop("run", str(plan), "--yes", code=5).stderr
 
@@ -291,30 +291,6 @@ def test_a_saved_plan_is_shown_as_it_was(shop: Shop) -> None:
     (shop.folder / "none.json").write_text("[]")
     refused = shop("plan", "show", "../none.json", code=64)
     assert "../none.json: not a plan file" in refused.stderr
-
-
-def test_two_plans_are_compared(shop: Shop) -> None:
-    first, second = shop.folder / "a.json", shop.folder / "b.json"
-    shop("impact", *FIX, "--out", str(first))
-    both = ("plan", "diff", str(first), str(second))
-    shop("impact", *FIX, "--out", str(second))
-    assert "would run the same" in shop(*both, "--detailed-exitcode").stdout
-    assert not shop.document(*both, schema="plan_diff")["differ"]
-
-    shop.lineage(("clean", "feed", "clean"), ("c2", "clean", "c2"))
-    shop("impact", *FIX, "--out", str(second))
-    assert "job shop:daily" in shop.document(*both, schema="plan_diff")["moved"]
-    shop("impact", *FIX[:3], *FIX[5:], "--out", str(second))
-    difference = shop.document(*both, "--detailed-exitcode", schema="plan_diff", code=2)
-    assert [(one["job"]["name"], one["changes"]) for one in difference["jobs"]] == [
-        ("c2", ["added"]),
-        ("clean", ["partitions"]),
-        ("daily", ["removed"]),
-    ]
-    assert difference["jobs"][1]["before"]["partitions"] == ["2024-01-02T00..2024-01-02T02"]
-    assert difference["jobs"][1]["after"]["partitions"] == ["2024-01-02T00..2024-01-04T23"]
-    assert difference["moved"] == [], "another request reaches other jobs: that is no move"
-    assert "clean" in shop(*both).stdout
 
 
 def test_a_plan_edited_by_hand_is_refused(shop: Shop) -> None:
@@ -528,38 +504,11 @@ def test_a_backfill_is_named_by_its_fix_and_found_again(shop: Shop) -> None:
     assert "VAT fix, INC-812 (b-" in done.stderr
     assert "\nRepaired: 2 tables, 4 partitions rewritten exactly as planned.\n" in done.stderr
     shop("run", *FIX, "--yes")
-    titles = {
-        tuple(options): [
-            one["title"]
-            for one in shop.document("history", *options, schema="history")["backfills"]
-        ]
-        for options in (
-            [],
-            ["--text", "inc-812"],
-            ["--text", "WRONG"],
-            ["--dataset", "shop:feed"],
-            ["--dataset", "daily"],
-            ["--state", "failed"],
-            ["--owner", "stranger"],
-            ["--since", "1h"],
-            ["--since", "2100-01-01T00:00:00Z"],
-        )
-    }
     made, given = "feed 2024-01-02T00..T02", "VAT fix, INC-812"
-    assert list(titles.values()) == [
-        [made, given],
-        [given],
-        [given],
-        [made, given],
-        [],
-        [],
-        [],
-        [made, given],
-        [],
-    ]
+    listed = shop.document("history", schema="history")["backfills"]
+    assert [one["title"] for one in listed] == [made, given]
     assert shop.document("status", given, schema="status")["title"] == given
     assert given in shop("report", given).stdout
-    assert "No backfill matches." in shop("history", "--text", "none").stdout
 
 
 def test_detached_watched_and_deleted(shop: Shop) -> None:
@@ -589,10 +538,8 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     status = shop.document("status", schema="status")
     assert (status["description"], status["parameters"]) == ("three bad hours", {"rate": 2})
     assert status["expires_at"] > status["submitted_at"]
-    packs = list(log.parent.glob("runs/*"))
-    assert [one.suffix for one in packs] == [".zip", ".zip"]  # one file for each run
-    files = AttemptFiles(packs[0].with_suffix(".spec.json"))
-    assert files.spec()["parameters"]["rate"] == 2
+    spec, *_ = log.parent.glob("runs/*.spec.json")
+    assert AttemptFiles(spec).spec()["parameters"]["rate"] == 2
 
     for _ in range(2):
         assert shop.document("delete", backfill, schema="status")["deleted"]
@@ -660,7 +607,6 @@ def test_a_table_that_no_run_was_to_write_is_unexpected_and_fails_nothing(
     named = key if isinstance(key, str) else {"day": [key["day"]]}
     assert audit["unexpected"] == {"count": 1, "partitions": [named]}
     assert "audit" in shop("report").stdout
-    assert "audit" in shop("report", "--markdown").stdout
 
 
 def _told(said: str) -> list[str]:
@@ -802,7 +748,7 @@ def test_what_a_run_leaves_is_for_its_owner_only_and_no_life_sign(shop: Shop) ->
     finally:
         os.umask(before)
     left = sorted((shop.folder / ".lineage-backfill").rglob("*"))
-    assert {one.suffix for one in left} >= {".db", ".zip", ".json", ".exit-code"}, left
+    assert {one.suffix for one in left} >= {".db", ".json", ".exit-code"}, left
     ours = [one for one in left if not one.name.endswith("result.json")]  # a job's own
     assert [one for one in ours if one.stat().st_mode & 0o077] == []
     assert [one for one in left if one.suffix == ".alive"] == []
@@ -903,9 +849,9 @@ def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
 
 def test_what_a_backfill_leaves_is_for_its_owner_only(shop: Shop) -> None:
     shop("run", *FIX, "--yes")
-    left = [one for one in shop.folder.glob(".lineage-backfill/**/*") if one.name != "result.json"]
-    kept = [one for one in left if one.suffix in (".db", ".zip")]
-    assert len(kept) == 3  # the store, and the packed files of two runs
+    left = list(shop.folder.glob(".lineage-backfill/**/*"))
+    kept = [one for one in left if one.is_file() and not one.name.endswith("result.json")]
+    assert len([one for one in kept if one.name.endswith("spec.json")]) == 2
     assert {one.stat().st_mode & 0o077 for one in kept} == {0}
     folders = [shop.folder / ".lineage-backfill", *(one for one in left if one.is_dir())]
     assert {one.stat().st_mode & 0o777 for one in folders} == {0o700}

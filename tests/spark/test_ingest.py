@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime.errors import EntrypointError, SchemaMismatchError, TableError
+from spark_runtime.errors import EntrypointError, SchemaMismatchError
 from spark_runtime.ingest import (
     align_schema,
     infer_watermark,
     latest_by_key,
     surrogate_key,
-    table_exists,
 )
 
 if TYPE_CHECKING:
@@ -273,7 +272,6 @@ def test_arguments_that_do_not_fit_are_refused_with_what_to_do(spark: SparkSessi
             EntrypointError,
             "null_keys is 'Drop'",
         ),
-        (lambda: table_exists(spark, "nowhere.db.t"), TableError, "cannot be looked up"),
     ):
         with pytest.raises(kind, match=said) as caught:
             call()
@@ -317,22 +315,3 @@ def test_what_may_be_null_makes_no_other_type(
     assert (aligned.new, aligned.missing, aligned.changed) == ((), (), ())
     expected = (0, ["a", "b"] if is_null else ["a", None])
     assert [tuple(row) for row in aligned.frame.collect()] == [expected]
-
-
-def test_tables_are_found_by_one_two_or_three_names(spark: SparkSession, tmp_path: Path) -> None:
-    spark.sql("CREATE DATABASE IF NOT EXISTS ingested")
-    where = str(tmp_path / "there")
-    spark.sql(f"CREATE TABLE ingested.there (n INT) USING delta LOCATION '{where}'")
-    try:
-        assert table_exists(spark, "ingested.there")
-        assert table_exists(spark, "there", database="ingested")
-        assert table_exists(spark, "spark_catalog.ingested.there")
-        assert not table_exists(spark, "there")
-        assert not table_exists(spark, "ingested.elsewhere")
-    finally:
-        spark.sql("DROP DATABASE ingested CASCADE")
-    for wrong in ("", "a.", ".b", "a.b.c.d"):
-        with pytest.raises(TableError, match="is not a table name"):
-            table_exists(spark, wrong)
-    with pytest.raises(TableError, match="has a database in its name"):
-        table_exists(spark, "a.b", database="c")

@@ -95,7 +95,7 @@ def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["history", "--state", "bogus"], "'bogus' is not one of 'scheduled', 'running'"),
+        (["impact", "x", "--color", "bogus"], "'bogus' is not one of 'auto', 'always'"),
         (["impact", "x", "--depth", "1.5"], "it must be a whole number."),
         (["run", "x", "--max-parallel", "0"], "it must be greater than or equal to 1."),
     ],
@@ -112,7 +112,7 @@ def test_a_wrong_value_is_refused_in_plain_words(
 def test_a_time_that_is_none_is_refused_with_both_ways_to_write_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["history", "--since", "yesterday"]) == UsageError.exit_code
+    assert main(["stale", "--since", "yesterday"]) == UsageError.exit_code
     assert "Z, or as a length: 7d or 12h." in capsys.readouterr().err
 
 

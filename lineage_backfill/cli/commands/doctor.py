@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,11 +26,9 @@ from lineage_backfill.cli.output.render import mark, table
 from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.engines.runtime import find_jars, find_java
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
-from lineage_backfill.lineage.events.airflow_gaps import airflow_troubles
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.project.declarations import SPARK_ENGINES
-from lineage_backfill.show.lineage import unread_in_words
 from lineage_backfill.show.names import keys_on_a_line
 from lineage_backfill.show.plans import lost_in_words
 from lineage_backfill.show.text import counted, safe
@@ -107,8 +105,6 @@ class _Doctor:
         every: dict[str, Callable[[], str]] = {
             "project": self._check_project,
             "lineage": self._check_lineage,
-            "facets": self._check_facets,
-            **({"airflow": self._check_airflow} if self._has_airflow() else {}),
             "store": self._check_store,
             **of_plan,
             "tables": self._check_tables,
@@ -142,39 +138,6 @@ class _Doctor:
         if snapshot.warnings:
             parts.append(counted(len(snapshot.warnings), "warning"))
         return ", ".join([*parts, origin])
-
-    def _check_facets(self) -> str:
-        """Report which facets of some events are not understood; never a failure."""
-        number, unread = self._workspace.lineage.unread_facets()
-        return unread_in_words(number, unread) if number else _NotChecked("no events")
-
-    def _has_airflow(self) -> bool:
-        try:
-            return any(node.airflow for node in self._workspace.snapshot.jobs.values())
-        except BackfillError:  # the check of the lineage reports it
-            return False
-
-    def _check_airflow(self) -> str:
-        """Check whether Airflow's tasks send what they declare, and the interval of their runs."""
-        edges = self._workspace.resolver.edges
-        found = airflow_troubles(
-            self._workspace.snapshot, lambda job: edges.reads(job) or edges.writes(job)
-        )
-        if found.shared:
-            raise EnvironmentMissingError(
-                f"several assets share one URI: {_few(found.shared)}; Airflow fails their tasks",
-                hint="Give each URI one asset, under one name in all DAGs.",
-            )
-        if found.silent:
-            raise EnvironmentMissingError(
-                f"{_few(found.silent)} declare inlets or outlets, but send no dataset",
-                hint="Install Airflow's provider for the scheme of these URIs (amazon for s3://),"
-                " or declare their reads and writes in [[job]].",
-            )
-        timed = f"{counted(len(found.tasks), 'task')} of Airflow"
-        if not found.timeless:
-            return timed
-        return f"{timed}; runs of these have no interval and no key: {_few(found.timeless)}"
 
     def _check_store(self) -> str:
         with self._workspace.open_store() as store:
@@ -381,10 +344,6 @@ def _check(name: str, check: Callable[[], str]) -> Check:
         return Check(name=name, detail=detail, checked=not isinstance(detail, _NotChecked))
     except BackfillError as error:
         return Check(name=name, detail=error.message, fix=error.hint, ok=False)
-
-
-def _few(found: Sequence[object]) -> str:
-    return listed(found, 3)
 
 
 def _more(found: Any) -> str:

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.completion import complete_jobs, complete_nodes
 from lineage_backfill.cli.options import (
     ForceOption,
     JsonOption,
@@ -25,7 +24,6 @@ from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.lineage.select import select as select_jobs
-from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.show import documents, draw
 from lineage_backfill.show import views as graphs
 from lineage_backfill.workspace.workspace import Workspace
@@ -55,13 +53,8 @@ class GraphOptions:
         typer.Option(
             help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
             metavar="SELECTOR",
-            autocompletion=complete_jobs,
         ),
     ] = None
-    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, connected directly.")] = False
-    datasets: Annotated[
-        bool, typer.Option("--datasets", help="Only datasets, connected directly.")
-    ] = False
     namespace: NamespaceOption = None
     as_json: JsonOption = False
     out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
@@ -78,15 +71,10 @@ def graph(
             help="Datasets and jobs to start from; by default all.",
             metavar="NAME",
             show_default=False,
-            autocompletion=complete_nodes,
         ),
     ] = None,
 ) -> None:
     """Draw the lineage as plans use it."""
-    if how.jobs and how.datasets:
-        raise UsageError(
-            "--jobs and --datasets together leave nothing to show", hint="Drop one of them."
-        )
     if not names and (how.up or how.down or how.depth is not None):
         raise UsageError(
             "--up, --down and --depth need a starting point", hint="Name a dataset or a job."
@@ -115,11 +103,7 @@ def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view
         lookup = NameLookup(workspace.resolver, how.namespace)
         starts = [lookup.dataset_or_job(name) for name in names]
         down = how.down or not how.up
-        found = view.around(edges, starts, up=how.up, down=down, depth=how.depth)
-    elif how.select:
-        found = view.among(edges, select_jobs(how.select, edges))
-    else:
-        found = view.whole(edges)
-    if how.jobs or how.datasets:
-        found = found.without(DatasetRef if how.jobs else JobRef)
-    return found
+        return view.around(edges, starts, up=how.up, down=down, depth=how.depth)
+    if how.select:
+        return view.among(edges, select_jobs(how.select, edges))
+    return view.whole(edges)

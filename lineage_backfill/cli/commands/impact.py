@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from lineage_backfill.cli import planning, terminal
-from lineage_backfill.cli.completion import complete_jobs
 from lineage_backfill.cli.options import (
     DatasetsArgument,
     ForceOption,
@@ -57,7 +56,6 @@ class ShowOptions:
         typer.Option(
             help="Show why this job, or one of its keys, would run: the path from the change.",
             metavar="JOB[@KEY]",
-            autocompletion=complete_jobs,
         ),
     ] = None
     why_not: Annotated[
@@ -65,16 +63,6 @@ class ShowOptions:
         typer.Option(
             help="Show why this job would not run: where the path from the change stops.",
             metavar="JOB[@KEY]",
-            autocompletion=complete_jobs,
-        ),
-    ] = None
-    dry_run_diff: Annotated[
-        str | None,
-        typer.Option(
-            "--dry-run-diff",
-            help="Run this key of this job on clones of its tables, and show the rows that change.",
-            metavar="JOB[@KEY]",
-            autocompletion=complete_jobs,
         ),
     ] = None
 
@@ -88,13 +76,13 @@ def impact(
     datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets made stale downstream, and what would run."""
-    if questions := [one for one in (how.why, how.why_not, how.dry_run_diff) if one]:
+    if questions := [one for one in (how.why, how.why_not) if one]:
         if how.out or how.detailed_exitcode or how.form or len(questions) > 1:
             raise UsageError(
-                "--why, --why-not and --dry-run-diff explain one job and print no plan",
+                "--why and --why-not explain one job and print no plan",
                 hint="Use one of them, without --out, --format and --detailed-exitcode.",
             )
-        _answer(questions[0], request, source, how, datasets or ())
+        _explain(questions[0], request, source, how, datasets or ())
         return
     if how.as_json and how.form:
         raise UsageError("--json and --format both set the output format", hint="Drop one of them.")
@@ -123,23 +111,14 @@ def _say_how_to_run(plan: Plan, how: ShowOptions, source: SourceOptions) -> None
         terminal.say("Nothing was run: `lineage-backfill run` takes the same arguments.")
 
 
-def _answer(
+def _explain(
     target: str,
     request: RequestOptions,
     source: SourceOptions,
     how: ShowOptions,
     datasets: Sequence[str],
 ) -> None:
-    """Show why one job would run or not, or what one of its runs would change."""
-    if how.dry_run_diff:
-        made = planning.dry_run(target, datasets, request, source)
-        if how.as_json:
-            documents.emit(made)
-        else:
-            from lineage_backfill.cli.output import tables
-
-            terminal.out().print(tables.rows_table(made))
-        return
+    """Show why one job would run or not."""
     found = planning.explain(target, datasets, request, source, why_not=how.why is None)
     if how.as_json:
         documents.emit(explanation_to_dict(found))

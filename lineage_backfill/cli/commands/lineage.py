@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.completion import complete_nodes
 from lineage_backfill.cli.options import (
     ForceOption,
     JsonOption,
@@ -44,7 +43,6 @@ def show(
             help="A job or a dataset to show in full.",
             metavar="NAME",
             show_default=False,
-            autocompletion=complete_nodes,
         ),
     ] = None,
     namespace: NamespaceOption = None,
@@ -81,7 +79,6 @@ def pull(
     snapshot = lineage_of.save(out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
-    number, unread = lineage_of.unread_facets()
     size = out.stat().st_size
     counts = {
         "jobs": len(snapshot.jobs),
@@ -98,27 +95,12 @@ def pull(
                 **presentation.origin(snapshot),
                 **counts,
                 "warnings": list(snapshot.warnings),
-                "events_sampled": number,
-                "not_understood": [one._asdict() for one in unread],
             }
         )
     else:
         parts = ", ".join(counted(number, what[:-1]) for what, number in counts.items())
         source_and_size = f"{snapshot.source}; {counted(size, 'byte')}"
         terminal.out().print(f"{out}: {parts} from {source_and_size}")
-        if unread:
-            terminal.say(presentation.unread_in_words(number, unread))
-
-
-@lineage.command("refresh")
-@takes_options
-def refresh(source: SourceOptions) -> None:
-    """Clear the cache of Marquez, and read everything again."""
-    snapshot = source.open().lineage.refresh()
-    for warning in snapshot.warnings:
-        terminal.say(f"warning: {warning}", style="yellow")
-    counts = (counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset"))
-    terminal.out().print(f"{', '.join(counts)} from {snapshot.source}, read in full")
 
 
 def _where(snapshot: LineageSnapshot) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.completion import complete_backfills
 from lineage_backfill.cli.options import (
     BackfillOptions,
     JsonOption,
@@ -72,7 +71,6 @@ def delete(
         typer.Argument(
             help="Backfill id, or its beginning.",
             metavar="BACKFILL",
-            autocompletion=complete_backfills,
         ),
     ],
     as_json: JsonOption = False,

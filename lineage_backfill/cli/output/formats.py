@@ -137,7 +137,7 @@ def _rows(rows: Rows, names: Names, facts: PlanFacts, listing: ListOptions) -> l
     """Return the planned jobs as a table, in groups if there are many."""
     if not in_groups(rows, listing):
         return [_table(rows.each(), "Job", code, lambda row: _why(row, names, facts))]
-    heading, groups = rows.grouped(listing.group_by)
+    heading, groups = rows.grouped()
 
     def such_as(row: Row) -> list[str]:
         told = listed(row.jobs, 3, lambda job: names(job.job))

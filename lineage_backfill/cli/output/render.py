@@ -102,8 +102,7 @@ def preview(
 
 def in_groups(rows: Rows, listing: ListOptions) -> bool:
     """Whether the jobs are shown in groups."""
-    is_long = len(rows) > GROUPED_ABOVE and not (listing.every or listing.details)
-    return is_long or listing.group_by is not None
+    return len(rows) > GROUPED_ABOVE and not (listing.every or listing.details)
 
 
 def first(listing: ListOptions, most: int) -> int | None:
@@ -125,7 +124,7 @@ def _planned(
     rows: Rows, names: Names, facts: PlanFacts, width: int, listing: ListOptions
 ) -> RenderableType:
     if in_groups(rows, listing):
-        heading, groups = rows.grouped(listing.group_by)
+        heading, groups = rows.grouped()
         return _groups(heading, groups, names, width, listing)
     if listing.details or width < _NARROW:
         return Text("\n").join(_block(row, names, facts, listing) for row in rows.each())

@@ -1,8 +1,8 @@
-"""Tables of `status`, `report`, `history` and `plan diff`."""
+"""Tables of `status`, `report` and `history`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +14,9 @@ from lineage_backfill.cli.terminal import moment
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.partitions.text import in_short
 from lineage_backfill.show import backfills
-from lineage_backfill.show.names import Names, keys_in_words, keys_on_a_line
+from lineage_backfill.show.names import Names, keys_on_a_line
 from lineage_backfill.show.text import UNKNOWN, counted, safe
-from lineage_backfill.show.words import ago, in_words
+from lineage_backfill.show.words import ago
 
 _STYLES = {
     "succeeded": "green",
@@ -31,26 +31,19 @@ _STYLES = {
     "paused": "yellow",
     "interrupted": "yellow",
 }
-_CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
 #: Most runs, jobs and names that are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
-_SHOWN_JOBS = 200
-_SHOWN_NAMES = 8
-
 Document = Mapping[str, Any]
 
 
-def history_table(
-    document: Document, *, all_of_them: bool = True, now: datetime | None = None
-) -> RenderableType:
+def history_table(document: Document, *, now: datetime | None = None) -> RenderableType:
     """Return the table of backfills; `now` is the current time."""
     at = now or datetime.now(UTC)
     more = ""
     if hidden := document["hidden"]:
         more = f"{counted(hidden, 'backfill')} deleted or expired: --all shows them."
     if not document["backfills"]:
-        none = "No backfill matches." if more or not all_of_them else "No backfills yet."
-        return Text(f"{none} {more}".rstrip())
+        return Text(more or "No backfills yet.")
     rows = (
         (
             # The id is a line of its own, so that a title fits a narrow terminal unbroken.
@@ -159,79 +152,14 @@ def report_table(document: Document) -> RenderableType:
     return Group(*apart(parts))
 
 
-def difference_table(document: Document) -> RenderableType:
-    """Return the differences between two plans, and what caused them."""
-    if not document["differ"]:
-        return Text("The two plans would run the same.", style="green")
-    parts: list[RenderableType] = []
-    if document["jobs"]:
-        parts.append(_differing(document["jobs"]))
-    if document["lineage_moved"]:
-        parts.append(_moved(document["moved"]))
-    return Group(*apart(parts))
-
-
-def _differing(jobs: Sequence[Document]) -> RenderableType:
-    names = Names(JobRef(**one["job"]) for one in jobs)
-    rows: Iterator[tuple[Text, ...]] = (
-        (
-            Text(*_CHANGES.get(one["changes"][0], ("~", "yellow"))),
-            Text(names(JobRef(**one["job"]))),
-            *(_planned_as(one[side], one["changes"], names) for side in ("before", "after")),
-        )
-        for one in jobs[:_SHOWN_JOBS]
-    )
-    more = len(jobs) - _SHOWN_JOBS
-    return table("", "Job", "Before", "After", rows=rows, more=more, rest="; --json lists all")
-
-
-def _planned_as(job: Document | None, changes: Sequence[str], names: Names) -> Text:
-    """Return the parts of a planned job that a difference shows."""
-    if job is None:
-        return Text("-", style="dim")
-    parts = []
-    if job["status"] != "planned" or "status" in changes:
-        parts.append(job["status"].replace("_", " "))
-    if job["partitions"]:
-        parts.append(keys_in_words(tuple(job["partitions"]), most=3))
-    if job["left_stale"]:
-        parts.append(f"left stale: {keys_on_a_line(tuple(job['left_stale']))}")
-    if "reason" in changes:
-        parts.append(in_words(job["reason"], names))
-    return Text("\n".join(parts))
-
-
-def _moved(names: Sequence[str]) -> Text:
-    more = len(names) - _SHOWN_NAMES
-    return Text.assemble(
-        ("Moved  ", "bold"),
-        "changed edges or declarations: ",
-        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "inputs of the plans",
-        f" and {more:,} more" if more > 0 else "",
-    )
-
-
 def rows_table(document: Document) -> RenderableType:
-    """Return the rows that a backfill or a dry run added, removed and changed in each output."""
+    """Return the rows that a backfill added, removed and changed in each output."""
     parts: list[RenderableType] = []
-    if run := document["dry_run"]:
-        job = f"{run['job']['name']} {in_short(run['partitions'])}"
-        head = Text.assemble(
-            (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
-        )
-        if first := run["rewritten_first"]:
-            head.append(
-                f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here"
-                " they were read as they are now."
-            )
-        parts.append(head)
     for one in document["outputs"]:
         name = f"{one['dataset']['name']} {in_short(one['partitions'])}"
-        versions = ""
-        if one["version"] is not None:
-            before = UNKNOWN if one["version_before"] is None else one["version_before"]
-            versions = f"  version {before} to {one['version']}"
-        parts.append(_rows(Text.assemble((safe(name), "bold"), f"{versions}\n"), one))
+        before = UNKNOWN if one["version_before"] is None else one["version_before"]
+        versions = f"  version {before} to {one['version']}\n"
+        parts.append(_rows(Text.assemble((safe(name), "bold"), versions), one))
     return Group(*apart(parts))
 
 

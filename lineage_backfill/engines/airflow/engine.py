@@ -319,9 +319,6 @@ class AirflowEngine(Engine):
                     where = f"{_path(one.run)}/taskInstances/{segment(task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
 
-    def pack(self, spec_path: Path) -> None:
-        AttemptFiles(spec_path).pack()
-
     def close(self) -> None:
         self._closing.set()
         self._api.close()

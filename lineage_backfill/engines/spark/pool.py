@@ -154,9 +154,6 @@ class PoolEngine(Engine):
             if task.worker is not None and task.outcome is None:
                 task.worker.stop()
 
-    def pack(self, spec_path: Path) -> None:
-        AttemptFiles(spec_path).pack()
-
     def close(self) -> None:
         """End the idle workers; busy ones end once they are done."""
         self._closing.set()

@@ -356,9 +356,6 @@ class RunLoop:
             if move.state.is_final:
                 run = self._needed.get(move.run_id) or self._scheduler.run(move.run_id)
                 self._reporter.run_finished(run, move.state, move.error or "")
-                if move.state is RunState.SUCCEEDED and run.engine:
-                    spec_path = spec_file(self._folder, run.id, move.attempt)
-                    self._engines[run.engine].pack(spec_path)
 
     def _log_moves(self, moves: Iterable[Move]) -> None:
         if not _log.isEnabledFor(logging.INFO):

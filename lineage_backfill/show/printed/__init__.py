@@ -21,7 +21,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "lineage_pull": lineage.LineagePull,
     "notification": backfills.Notification,
     "plan": plans.Plan,
-    "plan_diff": plans.PlanDiff,
     "prune": backfills.Prune,
     "report": backfills.Report,
     "rows": rows.Rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from lineage_backfill.show.printed.common import Count, Instant, LineageOrigin, Name, OneOrMore
+from lineage_backfill.show.printed.common import Count, Instant, LineageOrigin, Name
 
 
 class AirflowTask(TypedDict):
@@ -79,14 +79,6 @@ class Lineage(LineageOrigin):
     warnings: list[str]
 
 
-class UnreadFacet(TypedDict):
-    """A facet that nothing reads, and the number of events that have it."""
-
-    producer: str
-    facet: str
-    events: OneOrMore
-
-
 class LineagePull(LineageOrigin):
     """A saved snapshot: what `lineage pull --json` prints."""
 
@@ -98,8 +90,6 @@ class LineagePull(LineageOrigin):
     datasets: Count
     runs: Count
     warnings: list[str]
-    events_sampled: Count
-    not_understood: list[UnreadFacet]
 
 
 class GraphNode(TypedDict):

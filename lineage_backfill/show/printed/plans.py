@@ -1,4 +1,4 @@
-"""Documents of plans: `impact --json`, `plan diff --json` and `impact --why --json`."""
+"""Documents of plans: `impact --json` and `impact --why --json`."""
 
 from __future__ import annotations
 
@@ -197,28 +197,6 @@ class Plan(TypedDict):
             "With --estimate, never in a saved plan; null without `runs`.",
         ]
     ]
-
-
-class JobDifference(TypedDict):
-    """A job that two plans treat differently."""
-
-    job: Name
-    changes: list[Literal["added", "removed", "status", "partitions", "left_stale", "reason"]]
-    before: Job | None
-    after: Job | None
-
-
-class PlanDiff(TypedDict):
-    """How two plans differ: what `plan diff --json` prints."""
-
-    schema_version: Literal[1]
-    kind: Literal["plan_diff"]
-    before: Hash
-    after: Hash
-    differ: bool
-    jobs: list[JobDifference]
-    lineage_moved: bool
-    moved: Annotated[list[str], "Jobs and datasets whose edges or declarations differ."]
 
 
 class Hop(TypedDict):

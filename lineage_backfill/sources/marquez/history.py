@@ -296,11 +296,6 @@ def is_whole(api: Api, namespace: str, created: str) -> bool:
     return False
 
 
-def newest_events(api: Api, most: int) -> list[Any]:
-    """Return at most this many of the newest events."""
-    return listed(_send(api, _FIRST, _LAST, limit=most, order="desc").json(), "events")
-
-
 def _send(
     api: Api, after: str, before: str, *, limit: int, offset: int = 0, order: str = "asc"
 ) -> Answer:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.http import HttpClient, HttpSettings
@@ -18,7 +17,7 @@ from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.catalogue import Catalogue
-from lineage_backfill.sources.marquez.history import EventHistory, newest_events
+from lineage_backfill.sources.marquez.history import EventHistory
 from lineage_backfill.sources.parsing import collector_paused
 
 
@@ -70,11 +69,6 @@ class MarquezSource:
                     f"{self._address}: an answer is not of Marquez's shape: {error!r}",
                     hint="Check the address; Marquez 0.50 and 0.51 are known to work.",
                 ) from error
-
-    def sample(self, most: int) -> list[Any]:
-        """Return at most this many of the newest events; raises LineageError."""
-        with closing(HttpClient(self._address, self._settings)) as client:
-            return newest_events(Api(client), most)
 
     def _read(self, api: Api) -> tuple[LineageBuilder, list[str], datetime]:
         taken_at, born = self._clock(), _born(api)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections.abc import Callable
@@ -15,10 +14,6 @@ import responses
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
-from lineage_backfill.lineage.events.airflow_gaps import airflow_troubles
-from lineage_backfill.lineage.events.build import LineageBuilder
-from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot
-from lineage_backfill.model import JobRef
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.lineage import ProjectLineage
@@ -210,17 +205,6 @@ def test_lineage_is_read_once_though_it_fails(
         assert found[name]["detail"] == "no answer"
 
 
-RECORDED = Path(__file__).parents[2] / "data" / "lineage" / "airflow_recorded.ndjson.gz"
-
-
-def airflow(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    events = map(json.loads, gzip.decompress(RECORDED.read_bytes()).splitlines())
-    kept = [json.dumps(one) for one in events if keep(one)]
-    (folder / "airflow.ndjson").write_text("\n".join(kept))
-    file = folder / "lineage-backfill.toml"
-    file.write_text('[lineage]\nevents = ["airflow.ndjson"]\n')
-
-
 def test_an_airflow_that_is_too_old_is_named(
     shop: Shop, checks: Callable[..., dict[str, Any]]
 ) -> None:
@@ -233,67 +217,3 @@ def test_an_airflow_that_is_too_old_is_named(
         found = checks()["engine old"]
     assert found["detail"].startswith(f"Airflow 2.7.3 at {url} is not supported")
     assert found["fix"].startswith("Upgrade it to Airflow 3, or")
-
-
-def test_what_airflow_does_not_send_is_named(
-    shop: Shop, checks: Callable[..., dict[str, Any]]
-) -> None:
-    assert "airflow" not in checks()
-    airflow(shop.folder, lambda _: True)
-    found = checks()["airflow"]
-    assert found["detail"].startswith("several assets share one URI: s3://lake/orders, s3://lake")
-
-    airflow(shop.folder, lambda one: "by_s3" not in one["job"]["name"])
-    found = checks()["airflow"]
-    assert not found["ok"]
-    assert found["detail"] == (
-        "prod:asset_down.consume, prod:orders_hourly.load, prod:p_daily.roll and 3 more declare"
-        " inlets or outlets, but send no dataset"
-    )
-    assert "amazon for s3://" in found["fix"]
-
-    airflow(shop.folder, lambda one: "kinds" in one["job"]["name"] and bool(one.get("outputs")))
-    assert checks()["airflow"] == {
-        "name": "airflow",
-        "detail": "4 tasks of Airflow",
-        "fix": "",
-        "ok": True,
-        "checked": True,
-    }
-    events = [
-        one
-        for line in (shop.folder / "airflow.ndjson").read_text().splitlines()
-        if (one := json.loads(line))["run"]["facets"].pop("nominalTime")
-    ]
-    for one in events:
-        one["run"]["facets"]["airflow"]["dagRun"] = {"run_type": "manual"}
-    (shop.folder / "airflow.ndjson").write_text("\n".join(map(json.dumps, events)))
-    found = checks()["airflow"]
-    assert found["ok"]
-    assert found["detail"].endswith("runs of these have no interval and no key: prod:kinds.by_hook")
-
-
-def test_a_uri_that_two_assets_have_is_named_until_its_task_succeeds() -> None:
-    condition = {
-        "__type": "asset_all",
-        "objects": [{"name": "a", "uri": "s3://l/x"}, {"name": "b", "uri": "s3://l/x"}, 3],
-    }
-    task = AirflowTask(dag="d", task="t", timetable={"asset_condition": condition})
-    snapshot = LineageSnapshot.of([JobNode(ref=JobRef("n", "d.t"), airflow=task)])
-    assert airflow_troubles(snapshot, bool).shared == ("s3://l/x",)
-    builder = LineageBuilder()
-    for minute, kind, failure in (
-        (1, "FAIL", {"message": "inactive assets: Asset(name='a', uri='s3://l/y')"}),
-        (2, "COMPLETE", None),
-    ):
-        facet = {"dag": {"dag_id": "d"}, "task": {"task_id": "t"}}
-        builder.add(
-            {
-                "eventType": kind,
-                "eventTime": f"2024-01-01T00:0{minute}:00Z",
-                "job": {"namespace": "n", "name": "d.t"},
-                "run": {"runId": "r", "facets": {"airflow": facet, "errorMessage": failure}},
-            }
-        )
-        shared = airflow_troubles(builder.snapshot(), bool).shared
-        assert shared == (("s3://l/y",) if failure else ())

@@ -26,11 +26,10 @@ VERBS = dict(verbs(program()))
 def test_all_verbs_are_there() -> None:
     assert {
         *[("impact",), ("run",), ("watch",), ("resume",), ("retry",), ("pause",), ("cancel",)],
-        *[("status",), ("report",), ("history",), ("plan", "show"), ("plan", "diff")],
+        *[("status",), ("report",), ("history",), ("plan", "show")],
         *[
             ("lineage", "show"),
             ("lineage", "pull"),
-            ("lineage", "refresh"),
             ("graph",),
             ("serve",),
             ("drive",),
@@ -72,3 +71,20 @@ def test_the_help_of_the_program_has_a_line_for_each_verb(
     shown = capsys.readouterr().out
     for path in VERBS:
         assert not path or f"│ {path[0]} " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["impact", "x", "--only", "failed"], "`retry` what failed"),
+        (["catchup", "--group-by", "wave"], "--all lists each job"),
+        (["history", "--state", "failed"], "Filter `history --json`"),
+        (["plan", "diff", "a", "b"], "Compare the files with `diff`"),
+        (["lineage", "refresh"], "pass --no-cache"),
+    ],
+)
+def test_what_was_removed_is_refused_with_what_to_use(
+    arguments: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 64
+    assert instead in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +34,6 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     assert main(arguments) == code
     said = capsys.readouterr()
     return said.out if code in (0, 2) else said.err
-
-
-def test_refresh_forgets_what_was_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = folder / ".lineage-backfill" / "cache" / "marquez-1.events.gz"
-    kept.parent.mkdir(parents=True)
-    kept.touch()
-    other = kept.with_name("other")
-    other.touch()
-    said = told(capsys, "lineage", "refresh", "--no-cache", "--events", str(FOOD))
-    assert said == "13 jobs, 14 datasets from events, read in full\n"
-    assert (kept.exists(), other.exists()) == (False, True)
 
 
 # --- show ---------------------------------------------------------------------------------------
@@ -117,26 +105,6 @@ def test_pull_saves_what_plans_are_then_made_from_offline(
     assert "a snapshot of 2020-02-22 22:58:02 UTC, " in " ".join(shown.split())
 
 
-def test_pull_counts_what_is_not_understood_by_its_producer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = ["lineage", "pull", "--events", str(AIRFLOW)]
-    document = json.loads(told(capsys, *arguments, "--json"))
-    assert fits(document, "lineage_pull")
-    assert document["events_sampled"] == 43
-    provider = "https://github.com/apache/airflow/tree/providers-openlineage/2.20.3"
-    before = "https://github.com/OpenLineage/OpenLineage/tree/1.41.0/integration/airflow"
-    assert document["not_understood"] == [
-        {"producer": provider, "facet": "airflow", "events": 7},
-        {"producer": provider, "facet": "airflowState", "events": 5},
-        {"producer": before, "facet": "airflow_version", "events": 2},
-    ]
-    assert main(arguments) == 0
-    assert f"not understood in 43 events: airflow (7, from {provider})," in " ".join(
-        capsys.readouterr().err.split()
-    )
-
-
 def test_a_snapshot_that_cannot_be_written_is_no_half_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,9 +172,7 @@ FOOD_GRAPH = ("graph", "--events", str(FOOD))
     [
         [],
         ["etl_orders"],
-        ["etl_delivery_7_days", "--jobs", "--up", "--down"],
         ["public.discounts", "--up", "--depth", "2"],
-        ["etl_orders", "--datasets"],
         ["--select", "etl_orders*"],
         ["etl_orders", "--format", "mermaid", "--depth", "1"],
     ],
@@ -216,21 +182,6 @@ def test_graph(
     arguments: list[str], capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     assert told(capsys, *FOOD_GRAPH, *arguments) == snapshot
-
-
-def test_downstream_of_etl_orders_are_the_five_known_jobs_each_once_and_in_order(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lines = told(capsys, *FOOD_GRAPH, "etl_orders", "--jobs").splitlines()
-    rows = [line.split()[0] for line in lines if not line.startswith(" ")]
-    assert list(dict.fromkeys(rows))[1:] == [
-        "etl_orders",
-        "etl_orders_7_days",
-        "etl_delivery_7_days",
-        "delivery_times_7_days",
-        "email_discounts",
-        "orders_popular_day_of_week",
-    ]
 
 
 def test_a_graph_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,22 +241,6 @@ def test_hostile_names_and_circles_are_drawn_as_text(
     assert "<b>" not in shown or form == "table"
 
 
-@pytest.mark.parametrize("only", ["--jobs", "--datasets"])
-def test_a_job_that_reads_its_own_output_leads_to_itself(
-    folder: Path, only: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_snapshot(lineage(("own", "c", "c")), folder / "s")
-    document = json.loads(told(capsys, "graph", "--snapshot", "s", only, "--json"))
-    assert document["edges"] == [{"from": "n0", "to": "n0"}]
-    name = {"--jobs": "own", "--datasets": "c"}[only]
-    for form, drawn in {
-        "table": f"{name} +{name} +{name}",
-        "mermaid": "n0 --> n0",
-    }.items():
-        shown = told(capsys, "graph", "--snapshot", "s", only, "--format", form)
-        assert re.search(drawn, shown), form
-
-
 def test_declared_edges_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_snapshot(lineage(("j", "a", "b")), folder / "s")
     (folder / "lineage-backfill.toml").write_text(
@@ -326,7 +261,6 @@ def test_a_name_of_a_job_and_a_dataset(folder: Path, capsys: pytest.CaptureFixtu
     ("arguments", "message"),
     [
         (["nobody"], "no dataset or job is named 'nobody'"),
-        (["--jobs", "--datasets"], "leave nothing"),
         (["--up"], "need a start"),
         (["--depth", "2"], "need a start"),
         (["etl_orders", "--select", "x"], "both set the starting points"),

@@ -21,13 +21,10 @@ from lineage_backfill import (
     Plan,
     ReadDeclaration,
 )
-from lineage_backfill.cli.commands.plan import difference
 from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.cli.output.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.output.render import preview
-from lineage_backfill.cli.output.report_markdown import report_markdown
 from lineage_backfill.cli.output.tables import (
-    difference_table,
     history_table,
     report_table,
     rows_table,
@@ -40,7 +37,7 @@ from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.show.backfills import names_in, outcome, outputs, verdict
 from lineage_backfill.show.names import Names, keys_in_words
-from lineage_backfill.show.plans import GroupBy, PlanFacts, decisions, summary, tree
+from lineage_backfill.show.plans import PlanFacts, decisions, summary, tree
 from lineage_backfill.show.text import UNKNOWN
 from lineage_backfill.show.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
@@ -131,20 +128,6 @@ def test_all_names_every_job_whole(width: int) -> None:
         assert "--all " not in text
 
 
-@pytest.mark.parametrize("by", GroupBy)
-def test_jobs_are_grouped_by_what_is_asked_for(by: GroupBy) -> None:
-    plan = plans.many(12)
-    owners = {job.job: [f"team{number % 2}"] for number, job in enumerate(plan.jobs)}
-    listing, facts = ListOptions(group_by=by), PlanFacts(owners=owners)
-    text = shown(preview(plan, width=80, facts=facts, listing=listing), 80)
-    expected = {
-        GroupBy.WAVE: "   1     3           9     9  job_staging.orders_clean_0",
-        GroupBy.OWNER: " 1-4  team0     6",
-        GroupBy.NAMESPACE: " 1-4  nyc          11",
-    }
-    assert expected[by] in text
-
-
 def test_short_keys_and_reasons() -> None:
     assert keys_in_words(tuple("abcdefgh"), most=3) == "a\nb\nc\nand 5 more"
     short = {job.job.name: in_short(job.reason, Names(())) for job in plans.real().jobs}
@@ -195,34 +178,6 @@ def test_why_of_what_was_asked_for_and_of_a_hostile_name() -> None:
     assert "and 6 steps more; --json has all" in text
 
 
-def changed() -> dict[str, Any]:
-    """One job is gone, one is new, one has other keys, one is blocked, one has another reason."""
-    old = plans.real()
-    jobs = {job.job.name: job for job in old.jobs}
-    new = [
-        structs.replace(jobs["clean"], partitions=("2013-03-10T05", "2013-03-10T07")),
-        structs.replace(
-            jobs["daily"], status="blocked", reason={"kind": "x", "text": "no\x1b[2Jway"}
-        ),
-        structs.replace(jobs["weekly"], reason={**jobs["weekly"].reason, "lookback": 2}),
-        structs.replace(jobs["rolling"], job=plans.job("new[red]\x07")),
-        *(jobs[name] for name in ("guarded", "mystery", "total")),
-    ]
-    parts = {**old.lineage["parts"], **{f"dataset nyc:d{n}\x07": "" for n in range(9)}}
-    lineage = {**old.lineage, "hash": "sha256:" + "0" * 64, "parts": parts}
-    return difference(old, old.detailed(jobs=tuple(new), lineage=lineage))
-
-
-def many_changed() -> dict[str, Any]:
-    job = plans.real().jobs[0]
-    more = tuple(structs.replace(job, job=plans.job(f"job{n:04}")) for n in range(1000))
-    return difference(plans.real(), plans.real().detailed(jobs=(*plans.real().jobs, *more)))
-
-
-def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:
-    assert "and 800 more; --json lists all" in shown(difference_table(many_changed()), 80)
-
-
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
     ("history", partial(history_table, now=reports_of.NOW), reports_of.history),
     ("no history", history_table, lambda: {"backfills": [], "hidden": 0}),
@@ -234,8 +189,6 @@ TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, 
     ),
     ("status", status_table, reports_of.status),
     ("report", report_table, reports_of.report),
-    ("difference", difference_table, changed),
-    ("no difference", difference_table, lambda: difference(plans.real(), plans.real())),
     ("report of a success", report_table, reports_of.report_of_success),
     ("status in Airflow", status_table, reports_of.status_in_airflow),
     ("report in Airflow", report_table, reports_of.report_in_airflow),
@@ -355,13 +308,6 @@ def test_rows_of_what_was_not_rewritten_are_unknown_not_0() -> None:
     assert cells["daily"][3:5] == (UNKNOWN, UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    "made", [reports_of.report, reports_of.report_of_success, reports_of.report_in_airflow]
-)
-def test_a_report_as_markdown(made: Callable[[], Any], snapshot: SnapshotAssertion) -> None:
-    assert report_markdown(made()) == snapshot
-
-
 def test_a_report_names_what_others_started() -> None:
     document = reports_of.report_in_airflow()
     assert fits(document, "report")
@@ -457,7 +403,7 @@ ROWS: dict[str, Any] = {
 
 
 def rows_document(output: dict[str, Any], **more: Any) -> dict[str, Any]:
-    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
+    head = {"schema_version": 1, "kind": "rows", "backfill": None}
     return {**head, **more, "outputs": [output]}
 
 
@@ -476,21 +422,6 @@ def test_rows_before_and_after() -> None:
     assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
         text.split()
     )
-
-
-def test_rows_that_a_run_would_change() -> None:
-    run = {
-        "job": {"namespace": "n", "name": "daily"},
-        "partitions": ["2024-03-10"],
-        "rewritten_first": [{"namespace": "n", "name": "hours"}],
-    }
-    document = rows_document({**ROWS, "version_before": None, "version": None}, dry_run=run)
-    assert fits(document, "rows")
-    text = shown(rows_table(document), 100)
-    assert "daily 2024-03-10  ran on clones of its tables; the tables are unchanged." in text
-    assert "The plan rewrites hours first; here they were read as they are now." in text
-    assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
-    assert "+  id: 4  email: ***" in text
 
 
 def test_a_job_without_a_partition_to_run_is_shown_without_keys() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from lineage_backfill.engines import attempt
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.ports import AttemptState
-
-NAMES = ["r-1.claim.json", "r-1.exit-code", "r-1.log.txt", "r-1.result.json", "r-1.spec.json"]
 
 
 @pytest.fixture
@@ -40,8 +37,7 @@ def files(tmp_path: Path) -> AttemptFiles:
     return AttemptFiles(tmp_path / "r-1.spec.json")
 
 
-def check(files: AttemptFiles) -> None:
-    """All that is asked of an attempt has its answer."""
+def test_the_files_answer_what_they_hold(files: AttemptFiles) -> None:
     assert files.has_token("t")
     assert not files.has_token("other")
     outcome = files.left("t")
@@ -62,85 +58,6 @@ def test_what_is_added_to_a_log_follows_it_and_is_private(
     other.add_to_log("é\n")
     assert other.log() == "é\n"
     assert stat.S_IMODE(other.log_path.stat().st_mode) == 0o600
-
-
-def test_packed_files_are_one_and_answer_as_before(files: AttemptFiles, tmp_path: Path) -> None:
-    check(files)
-    files.pack()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r-1.zip", "r-10.spec.json"]
-    assert stat.S_IMODE(files.pack_path.stat().st_mode) == 0o600
-    check(files)
-
-
-@pytest.mark.parametrize("step", range(6))
-def test_what_breaks_off_while_it_is_packed_loses_nothing(
-    files: AttemptFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    """Before the pack stands, and before each of the files is removed."""
-    calls = 0
-    unlink, replace = Path.unlink, Path.replace
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls > step:
-            raise KeyboardInterrupt
-
-    def unlinking(path: Path, **more: bool) -> None:
-        if not path.name.startswith("."):
-            count()
-        unlink(path, **more)
-
-    def replacing(path: Path, target: Path) -> Path:
-        count()
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "unlink", unlinking)
-    monkeypatch.setattr(Path, "replace", replacing)
-    with pytest.raises(KeyboardInterrupt):
-        files.pack()
-    monkeypatch.undo()
-    check(files)
-    files.pack()
-    check(files)
-
-
-def test_a_full_disk_leaves_the_files(
-    files: AttemptFiles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(zipfile.ZipFile, "write", full)
-    files.pack()
-    assert "are not packed" in caplog.text
-    assert [path.name for path in sorted(tmp_path.glob("r-1.*"))] == NAMES
-
-
-def test_a_long_log_stays_a_file_of_its_own(
-    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempt, "_LONG", 300)
-    files.log_path.write_text("x" * 301)
-    files.pack()
-    assert files.log_path.exists()
-    assert len(files.log()) == 301
-    assert files.has_token("t")
-
-
-def test_what_stands_in_the_place_of_the_pack_leaves_the_files(
-    files: AttemptFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    files.pack_path.write_text("no pack")
-    files.pack()
-    assert "are not packed" in caplog.text
-    assert [
-        path.name for path in sorted(tmp_path.glob("r-1.*")) if path != files.pack_path
-    ] == NAMES
-    check(files)
 
 
 @pytest.mark.parametrize(

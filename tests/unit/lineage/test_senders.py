@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lineage_backfill.lineage.events.build import LineageBuilder
-from lineage_backfill.lineage.events.unread import Unread, unread_facets
 from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -349,15 +348,3 @@ def test_arguments_that_cannot_be_read_are_reported(value: Any) -> None:
     snapshot = build(event("COMPLETE", 1, "j", executionParameters=value))
     assert [node.arguments for node in snapshot.jobs.values()] == [None]
     assert "its facet `executionParameters` cannot be read" in snapshot.warnings[0]
-
-
-def test_facets_that_are_not_understood_are_counted_once_an_event_by_their_sender() -> None:
-    told = event("COMPLETE", 1, "j", reads="a b", mine={"_producer": "p"}, parent={}, odd=3)
-    told["producer"] = "q"
-    for item in told["inputs"]:
-        item |= {"facets": {"schema": {}, "theirs": {}}, "inputFacets": {"dataQuality": {}}}
-    assert unread_facets([told, told, "no event", {"run": 3, "inputs": 4}]) == [
-        Unread("p", "mine", 2),
-        Unread("q", "dataQuality", 2),
-        Unread("q", "theirs", 2),
-    ]

@@ -68,17 +68,6 @@ def test_all_of_it_and_only_some_jobs() -> None:
     assert told(among(GRAPH, [JobRef("n", "k")])) == "bk kc"
 
 
-def test_jobs_or_datasets_alone_are_joined_directly() -> None:
-    seen = around(GRAPH, [ref("a")])
-    jobs = seen.without(DatasetRef)
-    assert told(jobs) == "jk jl ll"
-    assert jobs.starts == ()
-    datasets = seen.without(JobRef)
-    assert told(datasets) == "ab bc bd dd"
-    assert datasets.starts == (ref("a"),)
-    assert datasets.layers() == [0, 1, 2, 2]
-
-
 def test_the_graph_says_of_its_nodes_what_the_lineage_says() -> None:
     held = LineageSnapshot.of(
         [JobNode(ref=JobRef("n", "j"), reads=refs("a"), writes=refs("b"), tags=("daily",))],

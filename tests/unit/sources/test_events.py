@@ -386,7 +386,6 @@ def test_a_linked_folder_is_read_once_and_a_part_that_leads_nowhere_is_refused(
     (folder / "notes").symlink_to("nowhere")  # no event file: it is only named
     source = EventSource([folder])
     assert jobs(source.read()) == ["one", "two"]
-    assert source.size() == sum(file.stat().st_size for file in tmp_path.rglob("*.ndjson"))
     (folder / "c.ndjson.gz").symlink_to("nowhere")
     with pytest.raises(LineageError, match=r"c\.ndjson\.gz: cannot be read: No such file"):
         source.read()

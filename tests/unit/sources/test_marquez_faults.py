@@ -129,7 +129,8 @@ def test_a_fault_in_the_midst_of_a_read_is_an_error_too(
 def test_keys_and_headers_are_sent(mock: responses.RequestsMock) -> None:
     mock.get(re.compile(re.escape(API)), json={"events": [], "totalCount": 0})
     web = HttpSettings(headers={"X-Team": "a"})
-    MarquezSource(ADDRESS, api_key="secret", settings=web).sample(1)
+    with pytest.raises(LineageError):
+        MarquezSource(ADDRESS, api_key="secret", settings=web).read()
     sent = mock.calls[0].request.headers
     assert (sent["Authorization"], sent["X-Team"]) == ("Bearer secret", "a")
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import responses
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.sources.marquez import MarquezSource
 from tests.fake_marquez import FakeMarquez
-from tests.unit.sources.marquez_reads import ADDRESS, API, dataset, event, read
+from tests.unit.sources.marquez_reads import dataset, event, read
 
 
 def at(second: int, **more: Any) -> dict[str, Any]:
@@ -138,11 +135,3 @@ def test_a_server_that_knows_no_run_is_not_empty() -> None:
     snapshot = read(FakeMarquez([declared(1, "j", ["a"], ["b"])]))
     (node,) = snapshot.jobs.values()
     assert [ref.name for ref in (*node.reads, *node.writes)] == ["a", "b"]
-
-
-def test_the_newest_events_are_a_sample() -> None:
-    server = FakeMarquez([event(1), event(2), event(3)])
-    with responses.RequestsMock() as mock:
-        mock.add_callback(responses.GET, re.compile(re.escape(API)), callback=server)
-        found = MarquezSource(ADDRESS).sample(2)
-    assert [one["job"]["name"] for one in found] == ["j3", "j2"]

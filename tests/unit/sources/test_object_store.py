@@ -19,7 +19,6 @@ from lineage_backfill.errors import (
     LineageError,
     ServiceUnreachableError,
 )
-from lineage_backfill.sources.events import EventSource
 from tests.unit.sources.test_events import ONE, TWO, jobs, read
 
 
@@ -57,9 +56,6 @@ def test_a_store_and_a_file_give_the_same(bucket: Any, tmp_path: Path) -> None:
     file = tmp_path / "events.json"
     file.write_text(text)
     assert read("memory://events.json").jobs == read(file).jobs
-    sources = [EventSource([where]) for where in ("memory://events.json", file)]
-    assert sources[0].size() == sources[1].size() == len(text)
-    assert sources[0].sample(1) == sources[1].sample(1)
 
 
 def test_a_line_that_is_cut_off_is_an_error_that_names_its_place(bucket: Any) -> None:

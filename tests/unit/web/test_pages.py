@@ -14,7 +14,6 @@ from urllib.parse import quote
 import pytest
 from flask.testing import FlaskClient
 
-from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import EngineRun, Origin
@@ -213,12 +212,8 @@ def test_an_ended_backfill_says_whether_touched_is_planned(shop: Shop, pages: Fl
     assert document(pages, "/backfills/b-1/report.json", "report")["touched_is_planned"]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_one_run(shop: Shop, pages: FlaskClient, runs: list[PlannedRun], *, packed: bool) -> None:
+def test_one_run(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) -> None:
     log = shop.log(runs[20]).read_text()
-    if packed:
-        AttemptFiles(shop.spec(runs[20])).pack()
-        assert not shop.log(runs[20]).exists()
     page = str(read(pages, f"/backfills/b-1/runs/{runs[20].id}"))
     assert "ValueError: <i>no</i> such column" in page
     assert r"<b>the \x1b[1mend</b>" in page
@@ -277,22 +272,18 @@ def test_a_log_or_spec_that_lies_elsewhere_is_not_served(
     read(pages, f"{address}/1.txt", 404)
 
 
-def test_a_link_beside_packed_files_is_not_followed(
+def test_a_link_in_the_place_of_a_file_is_not_followed(
     shop: Shop, pages: FlaskClient, runs: list[PlannedRun], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     secret = tmp_path_factory.mktemp("home") / "secret"
     secret.write_text('{"password": "hunter2"}')
-    AttemptFiles(shop.spec(runs[0])).pack()
     for file in (shop.log(runs[0]), shop.spec(runs[0])):
+        file.unlink()
         file.symlink_to(secret)
     page = str(read(pages, f"/backfills/b-1/runs/{runs[0].id}"))
     assert "hunter2" not in page
     assert "Its log is not stored on this machine." in page
-    AttemptFiles(shop.spec(runs[1])).pack_path.symlink_to(secret)
-    shop.spec(runs[1]).unlink()
-    assert "Its run spec is not stored on this machine." in str(
-        read(pages, f"/backfills/b-1/runs/{runs[1].id}")
-    )
+    assert "Its run spec is not stored on this machine." in page
 
 
 def test_the_plan_tells_what_runs_and_why(pages: FlaskClient, runs: list[PlannedRun]) -> None:
