@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage_backfill.cli.main import main
+from spark_runtime.configuration import load_project
+from spark_runtime.job.decorator import load_job
+from spark_runtime.job.scheduled import StartRequest, declare, run_specs
 
 HEAD = '[project]\nnamespace = "w"\nzone = "UTC"\n'
 NOW = "2024-04-01T12:00:00Z"
@@ -254,3 +258,48 @@ def test_a_window_over_a_dataset_that_nothing_knows_is_refused(
     assert main([*words, "--config", str(file)]) == 64
     shown = capsys.readouterr()
     assert "window over a dataset whose keys nothing" in " ".join((shown.out + shown.err).split())
+
+
+CODE = """
+from spark_runtime import Dataset, as_of, job, last, offset, overlap, window
+
+A, B, C, D, E, OUT = (
+    Dataset(name, location=name, grain="day", start="2024-01-01", column="ds")
+    for name in ("a", "b", "c", "d", "e", "out")
+)
+
+@job(
+    inputs={
+        "a": last(A), "b": as_of(B), "c": window(C, before=2, after="4h"),
+        "d": overlap(D, lookback=7), "e": offset(E, "-1d"),
+    },
+    output=OUT,
+)
+def make(a, b, c, d, e):
+    return a
+"""
+
+
+def test_code_states_the_mappings_and_a_scheduled_run_reads_what_a_plan_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mapped_jobs.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = impact(tmp_path, 'jobs = ["mapped_jobs"]\n', capsys, "d", "--partitions", "2024-03-10")
+    assert planned(plan, "make") == ["2024-03-03..2024-03-10"]
+    assert reads(plan, "2024-03-03") == {
+        "a": ["2024-03-31"],
+        "b": ["2024-03-03"],
+        "c": ["2024-03-01..2024-03-04"],
+        "d": ["2024-03-03..2024-03-10"],
+        "e": ["2024-03-02"],
+    }
+    project, made = load_project(tmp_path), load_job("mapped_jobs:make")
+    declared = declare(project, "make", reads=made.reads, writes=made.writes)
+    asked = StartRequest(keys=["2024-03-03"], exact=True)
+    (spec,) = run_specs(declared, project, asked, datetime.fromisoformat(NOW))
+    for one in spec.inputs:
+        (keys,) = reads(plan, "2024-03-03")[one.dataset.name]
+        first, _, end = keys.partition("..")
+        assert one.partitions is not None
+        assert (one.partitions[0].key, one.partitions[-1].key) == (first, end or first)
