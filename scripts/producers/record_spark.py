@@ -7,6 +7,7 @@ JARS holds the jars of scripts/fetch-jars, with the listener's in a folder below
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,9 @@ from pathlib import Path
 #: Applications in the order in which they run, each in a session of its own.
 APPLICATIONS = {
     "ingest": """
-        spark.range(9).selectExpr("id", "id % 3 as customer").write.parquet("raw/orders")
+        spark.range(9).selectExpr("id", "id % 3 as customer").write.parquet("{cwd}/raw/orders")
         spark.sql("create database shop")
-        spark.read.parquet("raw/orders").write.format("delta").save("lake/bronze")
+        spark.read.parquet("{cwd}/raw/orders").write.format("delta").save("{cwd}/lake/bronze")
     """,
     "silver": """
         spark.sql("create table shop.customers (id bigint, orders bigint) using delta")
@@ -31,7 +32,7 @@ APPLICATIONS = {
             on t.id = s.id when matched then update set * when not matched then insert *''')
     """,
     "report": """
-        spark.table("shop.customers").where("orders > 1").write.parquet("lake/report")
+        spark.table("shop.customers").where("orders > 1").write.parquet("{cwd}/lake/report")
     """,
 }
 
@@ -43,7 +44,6 @@ def main(jars: Path, file: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         conf = {
-            "spark.jars": ",".join(every),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.catalogImplementation": "hive",
@@ -64,7 +64,13 @@ def main(jars: Path, file: Path) -> None:
                 *(line.strip() for line in body.replace("{cwd}", name).strip().splitlines()),
                 "spark.stop()",
             ]
-            subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=folder, check=True)
+            # Both in one class loader: else the listener does not know Delta's commands.
+            environ = {
+                **os.environ,
+                "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(every)} pyspark-shell",
+            }
+            command = [sys.executable, "-c", "\n".join(lines)]
+            subprocess.run(command, cwd=folder, env=environ, check=True)
         text = (folder / "events.ndjson").read_text().replace(str(folder), "/project")
         file.write_text(text)
 

@@ -153,10 +153,10 @@ def test_settings_of_another_type_are_refused_without_the_text_of_a_reference(
         create_source(lake, {setting: value}, project=tmp_path)
 
 
-def test_without_packages_there_is_no_kind_to_name(tmp_path: Path) -> None:
+def test_without_packages_there_are_our_kinds(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         create_source("catalog", {}, project=tmp_path)
-    assert caught.value.hint == "Install the package of the lineage source."
+    assert caught.value.hint == "Use one of dbt."
 
 
 def test_an_object_that_cannot_read_is_no_source(

@@ -93,6 +93,16 @@ def test_a_wrong_table_is_refused(tmp_path: Path, sources: str, fault: str) -> N
         project(tmp_path, sources)
 
 
+@pytest.mark.parametrize(
+    ("kind", "hint"), [("airflow", "OpenLineage provider"), ("unity", "Another catalog")]
+)
+def test_a_catalog_without_a_source_says_what_to_read(tmp_path: Path, kind: str, hint: str) -> None:
+    lineage = project(tmp_path, f'{{ source = "{kind}" }}')
+    with pytest.raises(ConfigError, match=f"no lineage source of kind '{kind}'") as raised:
+        lineage.read()
+    assert hint in raised.value.hint
+
+
 def test_one_setting_names_the_sources(tmp_path: Path) -> None:
     file = tmp_path / "lineage-backfill.toml"
     file.write_text(f'[lineage]\nevents = ["a"]\nsources = [{FILES}]\n')
