@@ -990,6 +990,8 @@ def written_keys(
     """
     mapping = output.mapping
     assert mapping is not None, "a job without a problem knows its outputs"
+    if not keys:
+        return NOTHING
     found = mapping.required(keys) if existing is None else existing
     time, run = mapping.upstream.time, mapping.run.time
     zoned = mapping.upstream.zoned or mapping.run.zoned
