@@ -33,8 +33,6 @@ _OPTIONS = {
 }
 #: Options of several commands.
 _PLANNING = {
-    "--dry-run-diff": "`run --job JOB --partitions KEY` runs it alone; `report --rows` shows rows,"
-    " `undo` restores them.",
     "--group-by": "Long plans are in groups by themselves; --all lists each job.",
     "--only": "`catchup` runs what is missing, `retry` what failed.",
 }

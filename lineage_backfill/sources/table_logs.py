@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import TableLogError
@@ -71,6 +73,19 @@ class DeltaTableLogs(TableLogs):
         """
         with _readable("rows", asked["location"]):
             return _last(self._said("rows", asked=json.dumps([asked])))
+
+    def rehearse(
+        self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Return which rows of its outputs a run would change; it writes to clones of them.
+
+        `asked` is the request for `spark_runtime.logs.rehearsal`, `project` the folder of the jobs'
+        code and `env` is added to their environment. Raises TableLogError, also if the job fails.
+        """
+        with _readable("rehearse", "the run"):
+            where = {"cwd": project, "env": {**os.environ, **env}}
+            asked_for = json.dumps([asked])
+            return _last(self._said("rehearse", f"--project={project}", asked=asked_for, **where))
 
     def _told(
         self,

@@ -1,23 +1,33 @@
-"""Compares rows of a partition before and after a backfill."""
+"""Compares rows of a partition before and after a backfill or a dry run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import (
     AmbiguousNameError,
     TableLogError,
     UnknownNameError,
+    UsageError,
 )
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.files import private_folder
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.text import KeySet, as_text, in_short, parse
+from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptState
-from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
+from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration, Declarations
 from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.resolve.resolver import DeclarationResolver
+from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.values import ProductKey
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from lineage_backfill.workspace.backfills import Backfills, find
-from lineage_backfill.workspace.environment import spark_conf
+from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 
 #: How many rows of each kind are shown.
@@ -81,14 +91,94 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
         )
     output = {"dataset": last["dataset"], "partitions": [_text(part["key"])], **found}
     output |= {"version_before": first["version_before"], "version": last["version"]}
-    output["masked"] = how["mask"]
-    return {"schema_version": 1, "kind": "rows", "backfill": id_, "outputs": [output]}
+    return _document([{**output, "masked": how["mask"]}], backfill=id_)
 
 
 def _how(declarations: Declarations, ref: DatasetRef) -> dict[str, Any]:
     """Return how the rows of a dataset are compared: its declared key and masked columns."""
     found = DeclaredNames(declarations).datasets.find(ref) or DatasetDeclaration(name=ref.name)
     return {"row_key": list(found.row_key), "mask": list(found.mask), "most": SAMPLE}
+
+
+def _document(outputs: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return the document of changed rows, of a backfill or of a `dry_run`."""
+    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
+    return {**head, **more, "outputs": list(outputs)}
+
+
+def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) -> dict[str, Any]:
+    """Return the document of the rows that one run of a plan would change.
+
+    The run works on this machine, on clones of the Delta tables that it writes, with its inputs as
+    they are now. Raises UnknownNameError, AmbiguousNameError, UsageError for a job of another
+    engine or one that is not idempotent, or TableLogError if the run fails.
+    """
+    resolver, declarations = workspace.resolver_of(plan), workspace.project.declarations
+    planned = _planned(plan, resolver, job, keys)
+    engine = next((one for one in declarations.engines if one.name == planned.engine), None)
+    if engine is None or engine.kind not in SPARK_ENGINES:
+        raise UsageError(
+            f"job {job.name} does not run on Spark, so it cannot run on clones",
+            hint=f"Name a job with an engine of kind {' or '.join(SPARK_ENGINES)}.",
+        )
+    if not workspace.limits_of([planned])[job].idempotent:
+        raise UsageError(
+            f"job {job.name} is not idempotent: a dry run is a run of it",
+            hint="Leave out --dry-run-diff for it.",
+        )
+    with workspace.open_engines([engine.name]):
+        pass  # refuses settings that do not fit
+    project, settings = workspace.project, workspace.engine_settings(engine)
+    specs = RunSpecs(resolver, backfill_id="dry-run", root=project.root)
+    spec = specs(planned, 1, "dry-run", Path(os.devnull))
+    written = [DatasetRef(**output["dataset"]) for output in spec["outputs"]]
+    how = [_how(declarations, ref) for ref in written]
+    logs = DeltaTableLogs(
+        conf=settings["conf"],
+        command=(settings.get("python", sys.executable), "-m", "spark_runtime"),
+    )
+    private_folder(state_dir(project))
+    with tempfile.TemporaryDirectory(prefix="dry-run-", dir=state_dir(project)) as folder:
+        found = logs.rehearse(
+            {"spec": spec, "folder": str(Path(folder).resolve()), "rows": how},
+            project=project.code,
+            env=settings.get("env", {}),
+        )
+    keys_of = {part.dataset: list(part.keys or ()) for part in planned.writes}
+    rewritten = {
+        part.dataset for run in plan.runs or () if run.id in planned.upstream for part in run.writes
+    }
+    first = [named(one.dataset) for one in planned.reads if one.dataset in rewritten]
+    run = {"job": named(job), "partitions": list(planned.partitions), "rewritten_first": first}
+    clone = {"version_before": None, "version": None}
+    outputs = [
+        {**output, **clone, "partitions": keys_of[ref], "masked": one["mask"]}
+        for output, ref, one in zip(found["outputs"], written, how, strict=True)
+    ]
+    return _document(outputs, dry_run=run)
+
+
+def _planned(
+    plan: Plan, resolver: DeclarationResolver, job: JobRef, keys: KeySet | None
+) -> PlannedRun:
+    """Return the run of a plan for a job and keys."""
+    runs = [one for one in plan.runs or () if one.job == job]
+    calendar = resolver.job(job).calendar
+    if keys is not None and calendar is not None:
+        wanted = parse(calendar, keys)
+        runs = [one for one in runs if parse(calendar, one.partitions) & wanted]
+    if not runs:
+        raise UnknownNameError(
+            f"the plan holds no run of {job.name}" + (f" at {in_short(keys)}" if keys else ""),
+            hint=f"See why with --why-not {job.name}.",
+        )
+    if len(runs) > 1:
+        first = as_text(runs[0].partitions[0]).partition("..")[0]
+        raise AmbiguousNameError(
+            f"the plan holds {len(runs):,} runs of {job.name} there",
+            hint=f"Name one key: --dry-run-diff {job.name}@{first}",
+        )
+    return runs[0]
 
 
 def _named(

@@ -77,6 +77,26 @@ def test_the_report_says_that_touched_is_planned(demo: Demo) -> None:
     assert report["touched_is_planned"] is True
 
 
+def test_a_dry_run_of_what_is_right_already_changes_no_row(demo: Demo) -> None:
+    before = demo.versions()
+    asked = ("impact", "flights_hourly", "--from", HOUR, "--to", HOUR, "--json")
+    done = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-03-20")
+    found = json.loads(done.stdout)
+    assert fits(found, "rows")
+    (output,) = found["outputs"]
+    assert output["dataset"]["name"] == "flights_daily"
+    assert output["rows_before"] == output["rows_after"] > 0
+    assert not any(output[kind]["count"] for kind in ("added", "removed", "changed"))
+    assert [one["name"] for one in found["dry_run"]["rewritten_first"]] == ["flights_weather"]
+    assert demo.versions() == before
+    assert not list((demo.folder / ".lineage-backfill").glob("dry-run-*"))
+    none = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-01-01")
+    assert (none.returncode, "2013-01-01 does not exist" in none.stderr) == (
+        64,
+        True,
+    )
+
+
 def test_the_report_shows_rows_before_and_after(demo: Demo) -> None:
     asked = ("lineage_backfill", "report", "--rows", "flights_daily@2013-03-10", "--json")
     found = json.loads(demo.call(*asked).stdout)

@@ -153,13 +153,26 @@ def report_table(document: Document) -> RenderableType:
 
 
 def rows_table(document: Document) -> RenderableType:
-    """Return the rows that a backfill added, removed and changed in each output."""
+    """Return the rows that a backfill or a dry run added, removed and changed in each output."""
     parts: list[RenderableType] = []
+    if run := document["dry_run"]:
+        job = f"{run['job']['name']} {in_short(run['partitions'])}"
+        head = Text.assemble(
+            (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
+        )
+        if first := run["rewritten_first"]:
+            head.append(
+                f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here"
+                " they were read as they are now."
+            )
+        parts.append(head)
     for one in document["outputs"]:
         name = f"{one['dataset']['name']} {in_short(one['partitions'])}"
-        before = UNKNOWN if one["version_before"] is None else one["version_before"]
-        versions = f"  version {before} to {one['version']}\n"
-        parts.append(_rows(Text.assemble((safe(name), "bold"), versions), one))
+        versions = ""
+        if one["version"] is not None:
+            before = UNKNOWN if one["version_before"] is None else one["version_before"]
+            versions = f"  version {before} to {one['version']}"
+        parts.append(_rows(Text.assemble((safe(name), "bold"), f"{versions}\n"), one))
     return Group(*apart(parts))
 
 

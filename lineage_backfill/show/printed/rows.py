@@ -1,4 +1,4 @@
-"""The document of changed rows: `report --rows`."""
+"""The document of changed rows: `report --rows` and `impact --dry-run-diff`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class RowsDifference(TypedDict):
 
     dataset: Name
     partitions: Keys
-    version_before: Annotated[int | None, "Null if there was no table."]
-    version: int
+    version_before: Annotated[int | None, "Null if there was no table, and for a dry run."]
+    version: Annotated[int | None, "Null for a dry run."]
     rows_before: Count
     rows_after: Count
     row_key: Annotated[list[str], "The columns that match rows; empty: rows compared whole."]
@@ -49,10 +49,19 @@ class RowsDifference(TypedDict):
     masked: list[str]
 
 
+class DryRun(TypedDict):
+    """A run on clones of the tables of a job, whose inputs are read as they are now."""
+
+    job: Name
+    partitions: Keys
+    rewritten_first: Annotated[list[Name], "Inputs that the plan writes first."]
+
+
 class Rows(TypedDict):
-    """Changed rows: what `report --rows --json` prints."""
+    """Changed rows: what `report --rows` and `impact --dry-run-diff` print with `--json`."""
 
     schema_version: Literal[1]
     kind: Literal["rows"]
-    backfill: str
+    backfill: str | None
+    dry_run: DryRun | None
     outputs: list[RowsDifference]

@@ -403,7 +403,7 @@ ROWS: dict[str, Any] = {
 
 
 def rows_document(output: dict[str, Any], **more: Any) -> dict[str, Any]:
-    head = {"schema_version": 1, "kind": "rows", "backfill": None}
+    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
     return {**head, **more, "outputs": [output]}
 
 
@@ -422,6 +422,21 @@ def test_rows_before_and_after() -> None:
     assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
         text.split()
     )
+
+
+def test_rows_that_a_run_would_change() -> None:
+    run = {
+        "job": {"namespace": "n", "name": "daily"},
+        "partitions": ["2024-03-10"],
+        "rewritten_first": [{"namespace": "n", "name": "hours"}],
+    }
+    document = rows_document({**ROWS, "version_before": None, "version": None}, dry_run=run)
+    assert fits(document, "rows")
+    text = shown(rows_table(document), 100)
+    assert "daily 2024-03-10  ran on clones of its tables; the tables are unchanged." in text
+    assert "The plan rewrites hours first; here they were read as they are now." in text
+    assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
+    assert "+  id: 4  email: ***" in text
 
 
 def test_a_job_without_a_partition_to_run_is_shown_without_keys() -> None:
