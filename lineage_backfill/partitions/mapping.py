@@ -247,7 +247,9 @@ class _Lengths(_Time):
         return self.run.listed(found)
 
     def required(self, ordinals: OrdinalSet) -> OrdinalSet:
-        runs = self.run.listed(ordinals).runs()
+        runs: Iterable[tuple[int, int]] = self.run.listed(ordinals).runs()
+        if self.run.size is not None:  # what keys by list read may have gaps between it
+            runs = ((key, key) for first, last in runs for key in range(first, last + 1))
         spans = ((self._first(first), self._end(last)) for first, last in runs)
         return _touched(self.upstream, spans)
 
