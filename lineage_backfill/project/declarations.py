@@ -287,7 +287,7 @@ class DatasetDeclaration(DatasetPartitioning):
     `pattern` folds one-name-per-partition datasets. `aliases` are other names in the lineage:
     `namespace:name`, an address, or a glob. Rows are identified by the columns `row_key`; values of
     the columns in `mask` are never shown. One that is `expected` need not be known yet. A key of a
-    `sparse` one that was never written is no gap.
+    `sparse` one that was never written is not missing.
     """
 
     name: Text | Literal[""] = ""

@@ -251,7 +251,7 @@ def _condition(
         if found is None or len(part.values) == len(target.columns)
     ]
     told += [(one.values, one.key) for one in found or () if one.values is not None]
-    if target.scoped_by is not None:  # an interval is no value of the column
+    if target.scoped_by is not None:  # the column holds no intervals
         told = [({target.columns[0]: str(key)}, key) for _, key in told]
     if not all(values for values, _ in told):
         return None

@@ -72,7 +72,7 @@ class Dataset(Calendar):
     `column` alone, means the key itself. A table that is not partitioned by its keys has a
     `time_column` (with `time_format` for texts) or a `key_column` instead. It is at `location`, or
     `table` in the catalog, and keeps the newest `retention` keys (None: all). A key of a `sparse`
-    one never written is no gap.
+    one never written is not missing.
 
     >>> sales = Dataset("sales", grain="day", zone="Europe/Berlin", column="ds", location="/sales")
     >>> sales.declaration(DatasetRef("shop", "sales")).columns

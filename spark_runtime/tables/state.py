@@ -76,7 +76,7 @@ class TableState:
     #: The column by whose value its keys are known instead of `columns` that partition it: then
     #: `partitions` are the spans of its files, each with the physical partition.
     by: ByValue | None = None
-    #: By value: the keys that commits of ours recorded, and nobody changed since.
+    #: By value: the keys that commits of ours recorded, and that did not change since.
     keys: Mapping[Values, Contents] = field(default_factory=dict)
     #: The run of each job that appended to a partition, unless one of ours replaced it since.
     appended: Mapping[tuple[Values, str], tuple[str, str]] = field(default_factory=dict)

@@ -45,7 +45,7 @@ _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 class Check:
     """The result of one check; `fix` says how to fix it, and is empty if it passed.
 
-    One that is not `checked` had nothing to look into, and is no failure.
+    One that is not `checked` had nothing to look into, and did not fail.
     """
 
     name: str

@@ -86,7 +86,7 @@ class DatasetFacts:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether a key that was never written is no gap."""
+        """Whether a key that was never written does not count as missing."""
         return self.declaration is not None and bool(self.declaration.sparse)
 
     @property
@@ -172,7 +172,7 @@ class Input:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether keys that were never written are no gap, as no `on_missing` is declared."""
+        """Whether keys never written do not count as missing: no `on_missing` is declared."""
         stated = self.read is not None and self.read.on_missing is not None
         return self.data.is_sparse and not stated
 
