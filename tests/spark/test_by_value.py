@@ -43,12 +43,10 @@ TYPES = {
 #: The layout of a table, and the column that says which key a row has.
 LAYOUTS = {
     "plain": ("TIMESTAMP", "", {}),
-    "vectors": ("TIMESTAMP", "", {"delta.enableDeletionVectors": "true"}),
     "clustered": ("TIMESTAMP_NTZ", "CLUSTER BY (ts)", {"delta.enableDeletionVectors": "true"}),
     "generated": ("TIMESTAMP", "PARTITIONED BY (day)", {}),
     "by region": ("STRING", "PARTITIONED BY (region)", {}),
-    "dates": ("DATE", "", {}),
-    "mapped": ("TIMESTAMP", "", {"delta.columnMapping.mode": "name"}),
+    "dates": ("DATE", "", {"delta.columnMapping.mode": "name"}),
 }
 FORM = "%Y-%m-%d %H:%M:%S"
 
