@@ -315,7 +315,7 @@ def test_an_undo_is_refused_where_others_changed_the_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Their change is named, and stays."""
-    lake = Lake(spark, tmp_path / "t", "vectors")
+    lake = Lake(spark, tmp_path / "t", "clustered")
     lake.write("one", [1], [])
     late: Row = (5000, lake.day(1)[0], "eu", 1)
     lake.append([late])
