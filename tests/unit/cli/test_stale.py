@@ -205,7 +205,7 @@ def test_where_all_waits_for_an_input_nothing_is_run(
     shop.table("tidy", (2, "1"))
     shop.table("sums", (3, "1"))
     for limit in ([], ["--limit", "1"]):
-        assert main(["catchup", *NOW, "--yes", *limit]) == 0
+        assert main(["catchup", *NOW, "--yes", *limit]) == 3
         assert "Nothing can run until the inputs are written." in capsys.readouterr().err
     assert shop.journal == []
     assert main(["stale", *NOW, "--detailed-exitcode"]) == 2
@@ -240,12 +240,12 @@ def test_what_cannot_be_known_is_said(
     shop.table("tidy", (2, "12345"))
     (shop.folder / "raw").mkdir()
     (shop.folder / "raw" / "file.csv").touch()
-    document = asked("--select", "clean")
+    document = asked("--select", "clean", code=3)
     assert said(document) == {"clean": {"why": ["it is not recorded when s:raw changed"]}}
     (silent,) = document["silent"]
     assert silent["dataset"]["name"] == "raw"
     assert "is not a Delta table" in silent["why"]
-    assert main(["stale", *NOW]) == 0
+    assert main(["stale", *NOW]) == 0, "sums is judged"
     text = " ".join(capsys.readouterr().out.split())  # a long path breaks the line elsewhere
     assert "it is not recorded when s:raw changed" in text
     assert "is not a Delta table" in text
