@@ -93,8 +93,8 @@ class Yarn:
                 urlopen(Request(where, b'{"state": "KILLED"}', json_type, method="PUT"), timeout=10)
             time.sleep(0.5)
 
-    def settings(self, mode: str, **more: Any) -> dict[str, Any]:
-        """Return the settings of an engine, with the program `yarn` on its PATH."""
+    def settings(self, mode: str, *, program: bool = False, **more: Any) -> dict[str, Any]:
+        """Return the settings of an engine; the program `yarn` is on its PATH only if asked for."""
         local = {f"spark.{where}.{LOCAL}": "127.0.0.1" for where in _ENVIRONMENTS}
         conf = {**SETTINGS["conf"], **local, "spark.executor.instances": "1"}
         conf |= {"spark.yarn.am.extraJavaOptions": JAVA, "spark.yarn.am.memory": "512m"}
@@ -103,10 +103,11 @@ class Yarn:
         del conf["spark.cores.max"]
         if mode == "cluster":
             del conf["spark.driver.host"]
+        programs = [str(self.folder / "bin")] if program else []
         environment = {
             "HADOOP_CONF_DIR": str(self.folder / "conf"),
             LOCAL: "127.0.0.1",
-            "PATH": os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([*programs, os.environ["PATH"]]),
         }
         python = {"python": sys.executable, "master": "yarn", "deploy_mode": mode}
         return {"conf": conf, "env": environment, **python, **more}

@@ -24,7 +24,7 @@ from lineage_backfill.engines.spark.clusters import Cluster, Kubernetes, asker, 
 from lineage_backfill.engines.spark.defaults import defaults_file, read_defaults
 from lineage_backfill.engines.spark.settings import SparkSettings
 from lineage_backfill.engines.spark.shipping import pack, pack_code, pack_runtime
-from lineage_backfill.engines.spark.yarn import Yarn
+from lineage_backfill.engines.spark.yarn import Yarn, resource_manager
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.plans.plan import PlannedRun
@@ -233,8 +233,9 @@ class SparkSubmitEngine(ProcessEngine):
 
     def _cluster_of(self, master: str) -> Cluster:
         if master == "yarn":
+            manager = resource_manager(self.environment, self._effective)
             waits = self._effective.get("spark.yarn.submit.waitAppCompletion") != "false"
-            return Yarn(asker(self.environment), waits=waits)
+            return Yarn(asker(self.environment), manager, waits=waits)
         if master.startswith("k8s://"):
             submit = (self._program, "--master", master)
             ask = asker(self.environment, with_errors=True)  # spark-submit answers there

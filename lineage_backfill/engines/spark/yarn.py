@@ -1,21 +1,36 @@
 """Finds, stops and reads applications on Hadoop's YARN by their tag, the attempt's token.
 
-It calls the program `yarn`, which knows Hadoop's configuration and can log in with Kerberos.
+It uses the ResourceManager's REST interface, whose address is in Hadoop's configuration. The
+program `yarn` is slower, and can log in with Kerberos: it is used if that is needed, or if the REST
+interface does not answer.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, TypeVar
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import requests
 
 from lineage_backfill.engines.spark.clusters import Ask, Cluster
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_TIMEOUT = 20.0  # seconds, for each request
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
+_VARIABLE = re.compile(r"\$\{([^${}]+)\}")
+_FILES = ("core-site.xml", "yarn-site.xml")
+_NESTED = 5  # nested variables in a value
 _STATES: Mapping[str, AttemptState] = {
     "NEW": AttemptState.QUEUED,
     "NEW_SAVING": AttemptState.QUEUED,
@@ -35,11 +50,102 @@ _ORDER = (
 )
 
 
-class _Found(NamedTuple):
-    """An application with a tag."""
+class NoAnswerError(Exception):
+    """The REST interface did not answer, or refuses this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An application with a tag; `logs` is the address of the driver's log on its node.
+
+    `reason` is what YARN says about its end, None if that was not asked for.
+    """
 
     id: str
     state: AttemptState
+    logs: str = ""
+    reason: str | None = None
+
+
+class ResourceManager:
+    """The REST interface of a cluster: one of its ResourceManagers is active."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = list(addresses)
+        self._session = requests.Session()
+
+    def find(self, token: str) -> list[Found]:
+        """Return the applications with this tag; raises NoAnswerError.
+
+        After a restart it lists none until it has recovered: an empty list counts only once it is
+        active.
+        """
+        found = self._listed(token)
+        if not found:
+            self._refuse_inactive()
+            found = self._listed(token)
+        return found
+
+    def _refuse_inactive(self) -> None:
+        said = self._ask("GET", "/info")
+        try:
+            state = said["clusterInfo"]["haState"]
+        except (KeyError, TypeError) as error:
+            raise NoAnswerError(f"no state, but {str(said)[:200]}") from error
+        if state != "ACTIVE":
+            raise NoAnswerError(f"the ResourceManager is {state}")
+
+    def _listed(self, token: str) -> list[Found]:
+        said = self._ask("GET", f"/apps?applicationTags={quote(token, safe='')}")
+        try:
+            listed = (said["apps"] or {}).get("app") or []
+            return [
+                Found(
+                    one["id"],
+                    _state(state=one["state"], final=one["finalStatus"]),
+                    str(one.get("amContainerLogs") or ""),
+                    str(one.get("diagnostics") or "").strip(),
+                )
+                for one in listed
+                if token.lower() in str(one["applicationTags"]).split(",")
+            ]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise NoAnswerError(f"no list of applications, but {str(said)[:200]}") from error
+
+    def kill(self, application: str) -> None:
+        """Kill an application; raises NoAnswerError if that is refused."""
+        self._ask("PUT", f"/apps/{application}/state", {"state": "KILLED"})
+
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
+        """Send a request to the active ResourceManager; a standby one redirects."""
+        refusals = []
+        for address in list(self._addresses):
+            try:
+                said = self._request(method, f"{address}/ws/v1/cluster{path}", body).json()
+            except (NoAnswerError, requests.JSONDecodeError) as error:
+                refusals.append(f"{address}: {error}")
+            else:
+                self._addresses.remove(address)
+                self._addresses.insert(0, address)
+                return said
+        raise NoAnswerError("; ".join(refusals))
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, str] | None = None,
+    ) -> requests.Response:
+        try:
+            answer = self._session.request(
+                method, url, json=body, timeout=_TIMEOUT, allow_redirects=False
+            )
+        except requests.RequestException as error:
+            raise NoAnswerError(type(error).__name__) from error
+        _log.info("%s %s: %d", method, url, answer.status_code)
+        if answer.status_code not in (requests.codes.ok, requests.codes.accepted):
+            raise NoAnswerError(f"{method} is answered with {answer.status_code}")
+        return answer
 
 
 class Yarn(Cluster):
@@ -48,9 +154,12 @@ class Yarn(Cluster):
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
     """
 
-    def __init__(self, ask: Ask, *, waits: bool = True) -> None:
-        self._ask = ask
+    def __init__(
+        self, ask: Ask, manager: ResourceManager | None = None, *, waits: bool = True
+    ) -> None:
         self._waits = waits
+        self._ask = ask
+        self._manager = manager
 
     @property
     def trusts_exit_code(self) -> bool:
@@ -59,17 +168,15 @@ class Yarn(Cluster):
 
     def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
         """Tag the application, and keep YARN from starting a second driver for it."""
-        tags = given.get("spark.yarn.tags")
-        tagged = {"spark.yarn.tags": f"{tags},{token}" if tags else token}
-        return {**tagged, "spark.yarn.maxAppAttempts": "1"}
+        return {**tagged(token, given), "spark.yarn.maxAppAttempts": "1"}
 
     def name(self, token: str, said: str) -> str | None:
         """Return the application's id from spark-submit's output, here or on another machine."""
-        if known := _APPLICATION.search(said):
-            return known[0]
-        with suppress(ServiceUnreachableError):
-            return next((one.id for one in self._find(token)), None)
-        return None
+        known = application_id(said)
+        if known is None and self._manager is not None:
+            with suppress(NoAnswerError):
+                known = next((one.id for one in self._manager.find(token)), None)
+        return known
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application with this tag."""
@@ -79,33 +186,129 @@ class Yarn(Cluster):
     def reason(self, token: str) -> str:
         """Return what YARN says about the end of the application with this tag."""
         found = self._deciding(token)
-        return "" if found is None else self._ask(["yarn", "application", "-status", found.id])
+        if found is None:
+            return ""
+        if found.reason is None:
+            return self._ask(["yarn", "application", "-status", found.id])
+        return found.reason
+
+    def _deciding(self, token: str) -> Found | None:
+        return min(self._find(token), key=lambda one: _ORDER.index(one.state), default=None)
 
     def stop(self, token: str) -> None:
         """Kill the application with this tag."""
         for found in self._find(token):
             if not found.state.is_final:
-                self._ask(["yarn", "application", "-kill", found.id])
+                self._kill(found.id)
 
     def log_place(self, token: str) -> str:
-        """Return the command that prints the driver's log."""
+        """Return the address of the driver's log, else the command that prints what YARN kept."""
         found = self._deciding(token)
         if found is None:
             return "YARN does not know the application"
-        return f"yarn logs -applicationId {found.id}"
+        return found.logs or f"yarn logs -applicationId {found.id}"
 
-    def _deciding(self, token: str) -> _Found | None:
-        return min(self._find(token), key=lambda one: _ORDER.index(one.state), default=None)
+    def _find(self, token: str) -> list[Found]:
+        return self._by_rest_or(lambda manager: manager.find(token), lambda: self._listed(token))
 
-    def _find(self, token: str) -> list[_Found]:
+    def _listed(self, token: str) -> list[Found]:
         table = self._ask(["yarn", "application", "-list", "-appTags", token, "-appStates", "ALL"])
         rows = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines()]
         # Application-Id, -Name, -Type, User, Queue, State, Final-State, Progress, Tracking-URL
         return [
-            _Found(row[0], _state(state=row[5], final=row[6]))
+            Found(row[0], _state(state=row[5], final=row[6]))
             for row in rows
             if row[0].startswith("application_") and len(row) > 6
         ]
+
+    def _kill(self, application: str) -> None:
+        command = ["yarn", "application", "-kill", application]
+        self._by_rest_or(lambda manager: manager.kill(application), lambda: self._ask(command))
+
+    def _by_rest_or(self, rest: Callable[[ResourceManager], T], program: Callable[[], T]) -> T:
+        """Use the REST interface, or the program if that does not answer."""
+        if self._manager is None:
+            return program()
+        try:
+            return rest(self._manager)
+        except NoAnswerError as refusal:
+            _log.info("YARN's REST interface: %s; asking the program yarn", refusal)
+            try:
+                return program()
+            except ServiceUnreachableError as error:
+                raise ServiceUnreachableError(
+                    f"YARN does not answer: {refusal}; {error.message}", hint=error.hint
+                ) from error
+
+
+def application_id(said: str) -> str | None:
+    """Return the application id in the output of spark-submit."""
+    found = _APPLICATION.search(said)
+    return found and found[0]
+
+
+def tagged(token: str, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the property that adds the token to an application's tags."""
+    tags = given.get("spark.yarn.tags")
+    return {"spark.yarn.tags": f"{tags},{token}" if tags else token}
+
+
+def resource_manager(
+    environment: Mapping[str, str], conf: Mapping[str, str]
+) -> ResourceManager | None:
+    """Return the REST interface that Hadoop's configuration names.
+
+    None if it names none, or if the interface would not show or stop our applications: with
+    Kerberos, or with access lists. `conf` holds Spark's properties.
+    """
+    settings = _settings(environment)
+    prefix = "spark.hadoop."
+    settings |= {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
+    is_open = settings.get("hadoop.security.authentication", "simple") == "simple"
+    if not is_open or settings.get("yarn.acl.enable") == "true":
+        return None
+    addresses = list(_addresses(settings))
+    return ResourceManager(addresses) if addresses else None
+
+
+def _addresses(settings: Mapping[str, str]) -> Iterator[str]:
+    is_https = settings.get("yarn.http.policy") == "HTTPS_ONLY"
+    scheme, kind, port = ("https", "webapp.https", 8090) if is_https else ("http", "webapp", 8088)
+    suffixes = [""]
+    if settings.get("yarn.resourcemanager.ha.enabled") == "true":
+        names = settings.get("yarn.resourcemanager.ha.rm-ids", "").split(",")
+        suffixes = [f".{name.strip()}" for name in names]
+    for suffix in suffixes:
+        address = settings.get(f"yarn.resourcemanager.{kind}.address{suffix}")
+        host = settings.get(f"yarn.resourcemanager.hostname{suffix}")
+        if address or host:
+            yield f"{scheme}://{_expanded(address or f'{host}:{port}', settings)}"
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings in Hadoop's configuration files, those of YARN_CONF_DIR last."""
+    found: dict[str, str] = {}
+    for variable in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        folder = environment.get(variable)
+        for path in (Path(folder) / name for name in _FILES) if folder else ():
+            try:
+                root = ET.parse(path).getroot()  # noqa: S314 (the user's own file)
+            except FileNotFoundError:
+                continue
+            except (OSError, ET.ParseError) as error:
+                _log.warning("%s cannot be read: %s", path, error)
+                continue
+            for one in root.iter("property"):
+                name, value = one.findtext("name"), one.findtext("value")
+                if name and value is not None:
+                    found[name.strip()] = value.strip()
+    return found
+
+
+def _expanded(text: str, settings: Mapping[str, str]) -> str:
+    for _ in range(_NESTED):
+        text = _VARIABLE.sub(lambda one: settings.get(one[1], one[0]), text)
+    return text
 
 
 def _state(*, state: str, final: str) -> AttemptState:
