@@ -51,8 +51,8 @@ def tokens(folder: Path) -> set[str]:
 def test_a_worker_runs_several_attempts_in_one_application(
     yarn: Yarn, project: Callable[[str], Bench]
 ) -> None:
-    one = project("client")
     before = len(yarn.applications())
+    one = project("client")  # starts the first worker, and its application
     handles = [one.submit("days", "days", f"2024-03-0{n}", name=f"warm-{n}") for n in (1, 2)]
     one.wait(*handles)
     for handle in handles:
