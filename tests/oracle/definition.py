@@ -64,7 +64,8 @@ def clock(zone: str) -> tuple[tuple[datetime, datetime], ...]:
 @cache
 def rows(grain: str) -> tuple[tuple[str, str, str], ...]:
     """Return the keys of a calendar by list (`list1`), with their local starts and ends."""
-    rng, found = random.Random(grain), []
+    rng = random.Random(grain)
+    found: list[tuple[str, str, str]] = []
     moment = datetime(2023, 3, 6, tzinfo=UTC)
     while moment < datetime(2025, 1, 5, tzinfo=UTC):
         end = moment + timedelta(days=rng.choice((1, 1, 2, 5, 7)), hours=rng.choice((0, 0, 0, 7)))
@@ -258,8 +259,8 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
         time_ok = up.span(place(input_key), input_key[1]).meets(start, end)
         if read.mapping in ("last", "as_of"):
             same = [k for k in up.existing() if k[1] == input_key[1]]
-            begun = [k[0] for k in same if up.span(place(k), k[1]).start <= start]
-            time_ok = input_key[0] == max(begun, default=None)
+            begun: list[Any] = [k[0] for k in same if up.span(place(k), k[1]).start <= start]
+            time_ok = bool(begun) and input_key[0] == max(begun)
     static_ok = True
     # Keys that a job declares belong to no column: no dimension of a product bears their name.
     nameless = job.declares_run and not run.grain

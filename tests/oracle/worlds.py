@@ -22,6 +22,7 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     ReadDeclaration,
     WriteDeclaration,
+    WriteMode,
 )
 from tests.oracle.definition import Cal, Column, Job, Key, Read, World, numbered, rows, spans
 
@@ -153,8 +154,8 @@ def make_world(seed: int) -> World:
     more = random.Random(f"more of {seed}")
     if more.random() < 0.6:
         for number, job in enumerate(world.jobs):
-            reads = tuple([_vary(more, world, job, read) for read in job.reads])
-            world.jobs[number] = replace(job, reads=reads)
+            varied = tuple([_vary(more, world, job, read) for read in job.reads])
+            world.jobs[number] = replace(job, reads=varied)
         for number in range(len(world.jobs)):
             if more.random() < 0.2:
                 _let_depend(more, world, number)
@@ -417,9 +418,9 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
                     **reaches(read),
                 )
             )
-        merges = {"mode": "merge"} if job.depends_on_past else {}
+        mode: WriteMode | None = "merge" if job.depends_on_past else None
         writes = tuple(
-            WriteDeclaration(dataset=name, lookback=job.lookback, **merges) for name in job.writes
+            WriteDeclaration(dataset=name, lookback=job.lookback, mode=mode) for name in job.writes
         )
         run["depends_on_past"] = job.depends_on_past or None
         declared.append(JobDeclaration(name=job.name, reads=tuple(reads), writes=writes, **run))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime.errors import EntrypointError, SchemaMismatchError
+from spark_runtime.errors import EntrypointError, RuntimeFailure, SchemaMismatchError
 from spark_runtime.ingest import (
     align_schema,
     infer_watermark,
@@ -246,7 +246,7 @@ def test_arguments_that_do_not_fit_are_refused_with_what_to_do(spark: SparkSessi
     wider = spark.createDataFrame([], "id INT, at INT, a INT").schema
     assert latest(rows, "ID", newest_by="AT").count() == 1
     at = rows.at
-    for call, kind, said in (
+    mistakes: tuple[tuple[Callable[[], Any], type[RuntimeFailure], str], ...] = (
         (lambda: latest(rows, [], newest_by="at"), EntrypointError, "keys names no column"),
         (lambda: latest(rows, "i", newest_by="at"), EntrypointError, "keys names 'i'"),
         (lambda: latest(rows, "id", newest_by=at.desc()), EntrypointError, "a direction"),
@@ -272,7 +272,8 @@ def test_arguments_that_do_not_fit_are_refused_with_what_to_do(spark: SparkSessi
             EntrypointError,
             "null_keys is 'Drop'",
         ),
-    ):
+    )
+    for call, kind, said in mistakes:
         with pytest.raises(kind, match=said) as caught:
             call()
         assert caught.value.hint

@@ -407,7 +407,7 @@ def test_a_schedule_that_collects_no_gaps_leaves_the_newest_key(tmp_path: Path) 
         lambda: Write("days", lookback=1_000_000_000).declaration(DatasetRef("n", "days")),
         lambda: calendar_of(Calendar(grain="day", data_lag=-2), "job j"),
         lambda: window("days", before=1.5),  # type: ignore[arg-type]
-        lambda: offset("days", "-1"),  # type: ignore[arg-type]
+        lambda: offset("days", "-1"),
         lambda: Write("days", lookback=True).declaration(DatasetRef("n", "days")),
         lambda: calendar_of(Calendar(cron="0 0 6 * * 1-5"), "job j"),
     ],
