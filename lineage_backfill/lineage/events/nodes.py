@@ -320,6 +320,8 @@ def _job_node(
 
 def _only_reads(job: Job, now: RunIO) -> bool:
     """Whether an action of Spark names its inputs as outputs and writes nothing: a scan, say."""
+    if job.spark == {"JOB"}:  # a whole job, which may build on what it wrote before
+        return False
     named = now.writes <= now.reads and not any(one.name in job.modes for one in now.writes)
     return named and _WRITING.search(job.name[1]) is None
 

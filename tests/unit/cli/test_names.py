@@ -56,3 +56,17 @@ def test_what_a_mapping_function_prints_is_no_data(
     assert json.loads(printed.out)["totals"]["partitions"] == 2
     assert "imported" in printed.err
     assert "called eu" in printed.err
+
+
+def test_a_spark_job_that_builds_on_its_own_table_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = event("total", ["weeks", "totals"], ["totals"])
+    kind = {"processingType": "BATCH", "integration": "SPARK", "jobType": "JOB"}
+    one["job"]["facets"] = {"jobType": {"_producer": "urn:x", "_schemaURL": "urn:x", **kind}}
+    write_events(tmp_path / "events.ndjson", one)
+    assert main(["graph", "--json", "--events", "events.ndjson"]) == 0
+    graph = json.loads(capsys.readouterr().out)
+    ids = {(node["kind"], node["name"]): node["id"] for node in graph["nodes"]}
+    assert {"from": ids["job", "total"], "to": ids["dataset", "totals"]} in graph["edges"]
