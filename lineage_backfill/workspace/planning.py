@@ -182,14 +182,20 @@ class Planning:
 
         Logs that only Spark can read are left out.
         """
+        return missing_reads(plan, *self._inputs(plan))
+
+    def known_inputs(self, plan: Plan) -> Collection[DatasetRef]:
+        """Return the inputs of a plan in whose logs `missing_reads` looks."""
+        return self._inputs(plan)[1].keys()
+
+    def _inputs(self, plan: Plan) -> tuple[Resolver, Mapping[DatasetRef, TableRecord]]:
+        """Return the resolver of a plan, and the histories of its inputs."""
         resolver = self.workspace.resolver_of(plan)
-        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
-        return missing_reads(plan, resolver, tables)
+        return resolver, self.records_without_spark(resolver, inputs_of(plan, resolver))
 
     def set_apart(self, plan: Plan) -> Plan:
         """Return the plan with runs of their own for keys whose inputs were never written."""
-        resolver = self.workspace.resolver_of(plan)
-        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
+        resolver, tables = self._inputs(plan)
         return apart(plan, resolver, waiting_keys(plan, resolver, tables))
 
     def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:

@@ -176,10 +176,10 @@ class _Doctor:
             )
         if lost:
             return "; ".join(map(lost_in_words, lost[:3]))
-        known = self._planning.read_logs({run.job for run in self._runs}).known
         read = {part.dataset for run in self._runs for part in run.reads}
-        unread = listed(sorted(read - known.keys()), 3)
-        if not read & known.keys():
+        known = read.intersection(self._planning.known_inputs(self._plan))
+        unread = listed(sorted(read - known), 3)
+        if not known:
             return _NotChecked(f"no log of {unread} is known" if unread else "it reads nothing")
         rest = f"; {unread} not checked: their logs are not known" if unread else ""
         return f"every partition that it needs of {counted(len(known), 'table')} was written{rest}"
