@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import (
-    DatasetDeclaration,
     ReadDeclaration,
     WriteDeclaration,
 )
@@ -61,11 +60,6 @@ class Edges:
                     dataset = self.target(edge, side)
                     if dataset is not None and dataset not in found:
                         into.setdefault(ref, []).append(dataset)
-
-    @property
-    def declared_datasets(self) -> Iterable[tuple[str | None, DatasetDeclaration]]:
-        """The tables of single datasets, with their namespaces."""
-        return self._datasets.exact()
 
     def target(self, edge: Any, side: Iterable[DatasetRef] = ()) -> DatasetRef | None:
         """Return the dataset of a declared edge, None for a glob; the job has those of `side`."""
