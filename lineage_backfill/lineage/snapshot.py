@@ -123,7 +123,7 @@ class ObservedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
 
     `partition_key` holds the keys that it was run for, `written` those that it wrote, both as users
-    write them, `read` the inputs of which it read one key; `backfill` is the id of its backfill.
+    write them, `read` each input that it read one key of; `backfill` is the id of its backfill.
     """
 
     job: JobRef

@@ -111,7 +111,7 @@ class EdgeMapping(ABC):
         return self.required_unclipped(keys) & changed
 
     def inferred(self, changed: PartitionSet) -> PartitionSet:
-        """Return the run keys of which it is inferred, not recorded, that they read these."""
+        """Return the run keys that are inferred, not recorded, to read these."""
         return NOTHING
 
     def required(self, keys: PartitionSet) -> PartitionSet:

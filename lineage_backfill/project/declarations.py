@@ -194,8 +194,8 @@ class DatasetPartitioning(Partitioning):
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
     as format stands for the key's label, as `column` alone does. A table that is not partitioned
-    by its keys has the value of a column instead: `time_column`, of which a key has the values in
-    its interval (texts as `time_format`), or `key_column`, which holds a static key.
+    by its keys has the value of a column instead: `time_column`, whose values lie in the interval
+    of their key (texts as `time_format`), or `key_column`, which holds a static key.
     """
 
     column: Text | None = field(default=None, repr=False)
@@ -314,7 +314,7 @@ class DatasetDeclaration(DatasetPartitioning):
             raise DeclarationError("has both `location` and `table`", hint="Keep one of them.")
         if self.value_column is not None and self.format == "parquet":
             raise DeclarationError(
-                "is a Parquet table, of which only whole partitions can be replaced",
+                "is a Parquet table, and only its whole partitions can be replaced",
                 hint="Declare its partition `columns`, or make it a Delta table.",
             )
         if self.retention is not None and not _have_time(self.calendars):

@@ -14,7 +14,7 @@ from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: Keys of an input read whole that a run spec lists only to warn of missing ones: years of days.
 _LISTED = 5000
-#: Keys after those that a run reads of a sparse input, one of which may have been written.
+#: How many keys after those that a run reads of a sparse input are checked for a write.
 _LATER = 366
 
 

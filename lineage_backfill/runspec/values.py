@@ -101,8 +101,8 @@ class Target:
     With `scoped_by` the table is not partitioned by them: the value of the only one says which key
     a row has. By "time" the values of `Partition` are intervals, two instants that also have the
     local time (`2024-03-10T00:00:00-05:00/2024-03-11T00:00:00-04:00`); texts in it are local times
-    in `time_format`. `mixed` names two keys, of which the run has only one, that have one local
-    time.
+    in `time_format`. `mixed` names two keys that have one local time, where the run has only one
+    of them.
     """
 
     dataset: DatasetRef

@@ -295,7 +295,8 @@ class Runner:
         """Raise UnknownNameError if no run was started on a machine that is named as gone."""
         known = {run.machine for run in store.runs(backfill) if run.machine}
         for name in sorted({*self._options.gone} - known):
-            hint = did_you_mean(name, known) or f"Its runs were started on {listed(sorted(known))}."
+            places = f"on {listed(sorted(known))}" if known else "nowhere yet"
+            hint = did_you_mean(name, known) or f"Its runs were started {places}."
             raise UnknownNameError(f"no run of {backfill} was started on machine {name}", hint=hint)
 
     def _refuse_moved_calendars(self, plans: Sequence[Plan]) -> None:

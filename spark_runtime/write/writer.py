@@ -782,7 +782,7 @@ def _by_partition(
 def _by_value(
     frame: DataFrame, column: ValueColumn, scope: Scope, aggregates: Sequence[Column]
 ) -> dict[Values, dict[str, Any]]:
-    """Return aggregates by key; values that no key of the scope has are told by day."""
+    """Return aggregates by key; values that no key of the scope has are grouped by day."""
     spans = [span for span in scope if is_exact(span)]
     text = F.col(quoted(column.name)).cast("string")
     place = F.expr(column.place(spans)) if column.by == "time" else F.lit(None).cast("int")

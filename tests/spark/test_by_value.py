@@ -363,7 +363,7 @@ def test_a_column_that_cannot_hold_the_keys_is_refused(
 
 
 def test_local_times_that_occur_twice_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Instants are told apart."""
+    """Instants are distinct."""
     twice = "2024-11-03T01-0400 and 2024-11-03T01-0500"
     lake = Lake(spark, tmp_path / "t", "clustered")
     with pytest.raises(PartitionValueError, match="have the same local times"):

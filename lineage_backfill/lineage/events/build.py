@@ -294,7 +294,7 @@ class LineageBuilder:
         return run
 
     def _fold_read(self, run: Run, inputs: Any) -> None:
-        """Record of which inputs one partition was read, as where it is the newest."""
+        """Record the inputs that a run read one partition of, such as the newest."""
         for item in inputs:
             subset = (item.get("inputFacets") or {}).get("subset")
             try:
