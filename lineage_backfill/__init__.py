@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lineage_backfill.lineage.snapshot import DatasetNode as DatasetNode
     from lineage_backfill.lineage.snapshot import JobNode as JobNode
     from lineage_backfill.lineage.snapshot import LineageSnapshot as LineageSnapshot
+    from lineage_backfill.lineage.snapshot import ObservedRun as ObservedRun
     from lineage_backfill.model import DatasetRef as DatasetRef
     from lineage_backfill.model import JobRef as JobRef
     from lineage_backfill.planning.planner import Planner as Planner
@@ -78,6 +79,7 @@ _HOME = {
     "JobNode": "lineage.snapshot",
     "JobRef": "model",
     "LineageSnapshot": "lineage.snapshot",
+    "ObservedRun": "lineage.snapshot",
     "Plan": "plans.plan",
     "PlannedJob": "plans.plan",
     "PlannedRun": "plans.plan",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, ConfigError
@@ -57,7 +58,7 @@ class Plugins:
         try:
             module, _, attribute = known[kind].partition(":")
             make = getattr(import_module(module), attribute)
-            made = make(**given, **checked(make, settings, from_text=from_text))
+            made = make(**_taken(make, given), **checked(make, settings, from_text=from_text))
         except BackfillError:
             raise
         except SettingError as error:
@@ -96,3 +97,10 @@ class Plugins:
         if missing := _MISSING.search(error):
             return f"{one} needs the setting {missing[1]}"
         return f"the settings of {self.noun} {name!r} do not fit: {error}"
+
+
+def _taken(make: Callable[..., Any], given: Mapping[str, object]) -> dict[str, object]:
+    """Return what an adapter takes of what the tool gives."""
+    parameters = signature(make).parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    return {name: value for name, value in given.items() if takes_all or name in parameters}

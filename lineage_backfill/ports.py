@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.snapshot import ObservedRun as ObservedRun  # noqa: PLC0414 (public)
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun

@@ -231,7 +231,9 @@ class LineageSetting:
         (), "files, folders, globs and URLs of OpenLineage events", at=_globs_below, split=_paths
     )
     snapshot: _File | None = member(None, "a saved lineage snapshot", at=_below)
-    source: Text | None = member(None, "`dbt`, or a lineage source of another package")
+    source: Text | None = member(
+        None, "`dbt`, a Python file, or a lineage source of another package"
+    )
     source_settings: Mapping[str, Any] = member({}, "settings of that source", secret=True)
     sources: tuple[_Source, ...] = member(
         (),

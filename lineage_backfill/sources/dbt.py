@@ -1,4 +1,4 @@
-"""The lineage of a dbt project: models, snapshots, seeds and sources of its `manifest.json`.
+"""The lineage of a dbt project, from its `manifest.json`.
 
 Names are those that dbt-ol sends. A view or table without partitions is rebuilt as a whole; a
 microbatch model has the calendar of its batches, and so has what it reads by `event_time`.
@@ -18,6 +18,7 @@ from lineage_backfill.lineage.identity.merge import last_completed, newest_of
 from lineage_backfill.lineage.identity.naming import spelling
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.sources.dbt_results import read_results
 from lineage_backfill.sources.parsing import parse
 
 _VERSIONS = ("v10", "v11", "v12")
@@ -112,7 +113,7 @@ class _Node:
 
 
 class DbtSource:
-    """Lineage from the `manifest` of a dbt project.
+    """Lineage from the `manifest` of a dbt project, with the runs of the results beside it.
 
     `namespace` is that of its jobs, `dataset_namespace` that of its tables, as
     `postgres://host:5432`; without them, those under which other lineage has them.
@@ -170,9 +171,13 @@ class DbtSource:
                 f"dbt: `event_time` says that a view has the rows of its inputs at the same time:"
                 f" {listed(views)}"
             )
+        jobs = self._jobs(inputs, refs, batches, others)
+        have_runs = {run.job for run in others.history}
+        without = {str(job.stable_id): job.ref for job in jobs if job.ref not in have_runs}
         return LineageSnapshot.of(
-            self._jobs(inputs, refs, batches, others),
+            jobs,
             _datasets(nodes.values(), refs, batches, others),
+            history=read_results(self._file.with_name("run_results.json"), without),
             source="dbt",
             taken_at=datetime.fromisoformat(about["generated_at"]),
             warnings=tuple(warnings),

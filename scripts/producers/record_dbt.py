@@ -1,4 +1,4 @@
-"""Records what dbt-ol sends for a small project on DuckDB, and the manifest of that project.
+"""Records what dbt-ol sends for a small project on DuckDB, with its manifest and results.
 
 Usage: python scripts/producers/record_dbt.py VENV FOLDER
 
@@ -76,7 +76,7 @@ with duckdb.connect("shop.duckdb") as db:
 
 
 def main(venv: Path, folder: Path) -> None:
-    """Write an event file for each command, and the manifest."""
+    """Write the events, the manifest and the results of each command."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         project = Path(name)
@@ -100,7 +100,8 @@ def main(venv: Path, folder: Path) -> None:
             subprocess.run(asked, cwd=project, env=environ, check=True)
             text = found.read_text().replace(str(project), "/project")
             (folder / f"{command}.ndjson").write_text(text)
-        shutil.copy(project / "target" / "manifest.json", folder)
+            for made in ("manifest.json", "run_results.json"):
+                shutil.copy(project / "target" / made, folder / f"{command}.{made}")
 
 
 if __name__ == "__main__":

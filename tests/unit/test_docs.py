@@ -136,7 +136,7 @@ def test_the_template_of_an_engine_installs_and_is_the_one_that_the_contract_sui
     tmp_path: Path,
 ) -> None:
     page = (DOCS / "extending.md").read_text(encoding="utf-8")
-    found = {kind: body for _, kind, body in BLOCK.findall(page)}
+    found = {kind: body for _, kind, body in reversed(BLOCK.findall(page))}
     shipped = (ROOT / "tests" / "third_party" / "acme_engines.py").read_text(encoding="utf-8")
     assert shipped.endswith(f'"""\n\n{found["python"]}')
     package, site = tmp_path / "package", tmp_path / "site"
@@ -159,6 +159,39 @@ def test_the_template_of_an_engine_installs_and_is_the_one_that_the_contract_sui
         check=True,
     )
     assert done.stdout == "AcmeEngine\n"
+
+
+def test_the_template_of_a_source_gives_lineage_and_calendars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    found = {kind: body for _, kind, body in BLOCK.findall(page)}
+    monkeypatch.chdir(tmp_path)
+    Path("query_log.py").write_text(found["python"])
+    runs = [
+        {
+            "id": f"r{day}",
+            "state": "COMPLETE",
+            "started_at": f"2024-06-0{day + 1}T03:00:00Z",
+            "ended_at": f"2024-06-0{day + 1}T03:10:00Z",
+            "nominal_start": f"2024-06-0{day}T00:00:00Z",
+            "nominal_end": f"2024-06-0{day + 1}T00:00:00Z",
+        }
+        for day in (1, 2, 3)
+    ]
+    log = [
+        {"name": "load", "reads": [], "writes": ["orders"], "runs": runs},
+        {"name": "sales", "reads": ["orders"], "writes": ["daily"], "runs": runs},
+    ]
+    Path("log.ndjson").write_text("".join(json.dumps(job) + "\n" for job in log))
+    Path("lineage-backfill.toml").write_text(found["toml"])
+    asked = ["impact", "orders", "--partitions", "2024-06-02", "--json"]
+    assert main([*asked, "--now", "2024-06-20T00:00:00Z"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["job"]["name"], job["partitions"]) == ("sales", ["2024-06-02"])
+    Path("log.ndjson").write_text("{")
+    assert main(asked) == 1
+    assert "source 1 of [lineage] (query_log.py): " in capsys.readouterr().err
 
 
 def test_each_page_stands_in_one_of_the_four_sections_of_the_site() -> None:

@@ -179,6 +179,84 @@ def test_an_identifier_is_another_name_of_a_source(tmp_path: Path) -> None:
     assert node.aliases == (DatasetRef("duckdb", "shop.raw.orders_v2"),)
 
 
+def results(folder: Path, *nodes: Mapping[str, Any], **args: Any) -> DbtSource:
+    """Return the recorded project with the results of a command beside its manifest."""
+    document = {
+        "metadata": {"invocation_id": "i1"},
+        "args": {"which": "run", **args},
+        "results": [
+            {
+                "status": "success",
+                "timing": [
+                    {"name": "compile", "started_at": "", "completed_at": ""},
+                    {
+                        "name": "execute",
+                        "started_at": "2024-06-06T03:00:00.5Z",
+                        "completed_at": "2024-06-06T03:10:00.5Z",
+                    },
+                ],
+                **node,
+            }
+            for node in nodes
+        ],
+    }
+    (folder / "run_results.json").write_text(json.dumps(document))
+    return changed(folder, {})
+
+
+def test_results_are_runs_of_models_and_batches(tmp_path: Path) -> None:
+    days = [
+        [f"2024-06-0{day}T00:00:00+00:00", f"2024-06-0{day + 1}T00:00:00+00:00"]
+        for day in (1, 2, 3)
+    ]
+    snapshot = results(
+        tmp_path,
+        {"unique_id": "model.shop.sales"},
+        {"unique_id": "model.shop.customers", "status": "error"},
+        {"unique_id": "model.shop.stg_orders", "status": "skipped", "timing": []},
+        {"unique_id": "test.shop.unique_orders_daily_id.ae621f5544"},
+        {
+            "unique_id": "model.shop.orders_daily",
+            "status": "partial success",
+            "batch_results": {"successful": days[:2], "failed": days[2:]},
+        },
+    ).read()
+    found = [
+        (run.job.name.split(".")[-1], run.state, run.nominal_start and run.nominal_start.day)
+        for run in snapshot.history
+    ]
+    assert found == [
+        ("sales", "COMPLETE", None),
+        ("customers", "FAIL", None),
+        ("orders_daily", "COMPLETE", 1),
+        ("orders_daily", "COMPLETE", 2),
+        ("orders_daily", "FAIL", 3),
+    ]
+    seconds = [(run.ended_at - run.started_at).seconds for run in snapshot.history]  # type: ignore[operator]
+    assert seconds == [600, 600, 200, 200, 200]
+
+
+@pytest.mark.parametrize("args", [{"which": "compile"}, {"empty": True}, {"sample": "3 days"}])
+def test_results_of_a_command_that_writes_no_tables_are_no_runs(
+    tmp_path: Path, args: dict[str, Any]
+) -> None:
+    assert results(tmp_path, {"unique_id": "model.shop.sales"}, **args).read().history == ()
+
+
+def test_a_model_with_runs_in_other_lineage_keeps_these(tmp_path: Path) -> None:
+    source = results(tmp_path, {"unique_id": "model.shop.sales"})
+    several = [("dbt", source), ("events", EventSource([RECORDED / "events.ndjson"]))]
+    assert not [run for run in SeveralSources(several).read().history if run.run_id == "i1"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"args": {"which": "run"}, "metadata": {}}'])
+def test_a_part_of_the_results_is_refused(tmp_path: Path, text: str) -> None:
+    source = results(tmp_path)
+    (tmp_path / "run_results.json").write_text(text)
+    with pytest.raises(LineageError, match=r"run_results\.json: not the results of a dbt command"):
+        source.read()
+
+
 def test_a_part_of_a_manifest_is_refused(tmp_path: Path) -> None:
     missing = {"model.shop.sales": {"depends_on": {"nodes": ["model.other.gone"]}}}
     with pytest.raises(LineageError, match=r"model\.shop\.sales depends on model\.other\.gone"):

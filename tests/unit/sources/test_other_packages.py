@@ -93,6 +93,62 @@ def test_what_a_source_does_not_take_is_refused(
         create_source(kind, settings, project=project)
 
 
+FILE = """
+import csv
+from lineage_backfill import JobNode, JobRef, LineageSnapshot
+
+class Crm:
+    def __init__(self, *, namespace: str = "crm"):
+        self.namespace = namespace
+
+    def read(self):
+        return LineageSnapshot.of([JobNode(ref=JobRef(self.namespace, "load"))])
+
+def other(project):
+    return Crm(namespace=project.name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "space"),
+    [
+        ("crm.py", {}, "crm"),
+        ("crm.py:Crm", {"namespace": "eu"}, "eu"),
+        ("crm.py:other", {}, "project"),
+    ],
+)
+def test_a_python_file_is_a_source(
+    tmp_path: Path, kind: str, settings: dict[str, Any], space: str
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    project.joinpath("crm.py").write_text(FILE)
+    assert list(create_source(kind, settings, project=project).read().jobs) == [
+        JobRef(space, "load")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (None, "crm.py", "crm.py: no such file"),
+        ("", "crm.py", "crm.py offers no such class"),
+        (FILE + "\nclass Erp(Crm): ...", "crm.py", "several classes with `read`: Crm, Erp"),
+        (FILE, "crm.py:Erp", "crm.py has no class or function 'Erp'"),
+        ("1 / 0", "crm.py", "crm.py cannot be imported: ZeroDivisionError"),
+        ("def made(): ...", "crm.py:made", "made of lineage source kind 'crm.py:made' does not"),
+        (FILE, "crm.py:csv", "crm.py has no class or function 'csv'"),
+    ],
+)
+def test_a_file_that_offers_no_source_is_refused(
+    tmp_path: Path, text: str | None, kind: str, said: str
+) -> None:
+    if text is not None:
+        (tmp_path / "crm.py").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        create_source(kind, {}, project=tmp_path)
+
+
 class Lake:
     """A lineage source that keeps its settings."""
 
