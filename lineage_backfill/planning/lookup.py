@@ -93,6 +93,7 @@ class Resolver(DeclarationResolver):
         )
         if newest_at is not None:
             self.newest = bare(newest_at)
+        self._asked = {one.job: one.keys for one in asked.jobs}
         self._memo = KeyMemo()
         #: The other jobs that read an output of a job, except as a reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
@@ -168,6 +169,14 @@ class Resolver(DeclarationResolver):
         for run in sorted(told, key=lambda one: (one.ended_at or _EPOCH, one.run_id), reverse=True):
             found[run.job].append(run)
         return found
+
+    def asked_keys(self, ref: JobRef) -> tuple[str, ...]:
+        """Return the keys that the request names of a job; none where a range or box is named."""
+        keys = [key for key in self._asked.get(ref) or () if isinstance(key, str)]
+        plain = len(keys) == len(self._asked.get(ref) or ()) and not any(
+            ".." in k or k == "*" for k in keys
+        )
+        return tuple(dict.fromkeys(keys)) if plain else ()
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""

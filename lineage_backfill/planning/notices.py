@@ -55,6 +55,10 @@ def notices(
     yield from _skipping(resolver, propagation)
     for found, text in (
         (_inferred(resolver, propagation), "partitioning inferred, not declared"),
+        (
+            [facts for facts in results if facts.origin == "request"],
+            "keys run as named, without their readers, because nothing declares what they write",
+        ),
         (_engineless(propagation), "no engine declared; `run` will refuse these jobs"),
     ):
         if found:

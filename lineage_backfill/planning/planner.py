@@ -95,7 +95,8 @@ class Planner:
         return Planning(request, self._resolver(request), self.now)
 
     def _resolver(self, request: Request) -> Resolver:
-        found = self._resolvers.get(request.include_former)
+        # The keys of a job that nothing declares are those that the request names.
+        found = None if request.jobs else self._resolvers.get(request.include_former)
         if found is None:
             found = Resolver(
                 self.snapshot,
@@ -105,7 +106,7 @@ class Planner:
                 functions=self._functions,
                 newest_at=self._newest_at,
             )
-            if not self._depends_on_request:
+            if not self._depends_on_request and not request.jobs:
                 self._resolvers[request.include_former] = found
         return found
 

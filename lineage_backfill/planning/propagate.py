@@ -324,7 +324,7 @@ class _Run:
         problem = unknown_reads(facts, (*stale_inputs, *unlisted_reads(facts)))
         if problem is not None:
             return ("unknown", *problem)
-        for edge in facts.unknown:
+        for edge in facts.unknown if facts.origin != "request" else ():
             self.read_whole.setdefault(edge.data, {})[facts] = None
         return None
 

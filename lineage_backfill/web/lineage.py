@@ -175,4 +175,5 @@ _ORIGINS = {
     "inferred": "inferred from past runs",
     "outputs": "that of its outputs",
     "inputs": "that of its inputs",
+    "request": "the keys that are named",
 }

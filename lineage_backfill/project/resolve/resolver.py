@@ -55,7 +55,7 @@ from lineage_backfill.project.resolve.physical_columns import (
 #: An output that a job reads: as its own earlier keys, the target of a MERGE, handed from one of
 #: its parts to another, or as what all its keys before have made.
 OwnInput = Literal["own", "target", "handed", "past"]
-Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
+Origin = Literal["declared", "facet", "inferred", "outputs", "inputs", "request"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 _NOTHING_SENT: Final = JobPartitioning()
 _DEFAULT_POLICY: Final = WritePolicy()
@@ -503,7 +503,8 @@ class DeclarationResolver:
             reads, unfit = self._without_unfit(ref, reads, writes, sent.reads, calendar)
         refused = unfit if _says_edges(declared) else unreadable or unfit
         past, timeless = self._past(declared, sent, calendar)
-        inputs, outputs, trouble = self._edges(ref, reads, writes, calendar, bool(past))
+        run = _travelling(calendar, origin)
+        inputs, outputs, trouble = self._edges(ref, reads, writes, run, bool(past))
         problem, hint = _first((problem, hint), (refused, _WINS), timeless, trouble)
         found = _live(inputs)
         lookback = max(
@@ -749,17 +750,15 @@ class DeclarationResolver:
         else:
             side = [data for data, read in reads if not (read and read.mapping == "none")]
             origin, unknown = "inputs", []
+        known = tuple([data.calendar for data in side if data.calendar is not None])
+        if not known and (own := self._calendar_of_runs(ref, not writes)) is not None:
+            return *own, None, ""
         if unknown:
             text, hint = unknown[0].unknown
             if len(unknown) > 1:
                 text = f"{text}, and {len(unknown) - 1} more of its outputs"
             return None, None, text, hint
-        known = tuple([data.calendar for data in side if data.calendar is not None])
         if not known:
-            inferred = self._lineage.infer_job(ref)
-            if inferred is not None:
-                calendar = self._calendars.resolve(inferred, (), (), f"job {ref}")
-                return calendar, "inferred", None, ""
             table = heading(ref, self.declarations.namespace)
             return (
                 None,
@@ -777,6 +776,15 @@ class DeclarationResolver:
                 f"Declare its run calendar {table} and its grain.",
             )
         return shared, "outputs" if origin == "outputs" else "inputs", None, ""
+
+    def _calendar_of_runs(self, ref: JobRef, alone: bool) -> tuple[Calendar, Origin] | None:
+        """Return what past runs or the request say of a job's keys; past runs only if `alone`."""
+        inferred, asked = self._lineage.infer_job(ref), self.asked_keys(ref)
+        stated = inferred or (CalendarDeclaration(keys=asked) if asked else None)
+        if stated is None or (inferred and not alone):
+            return None
+        calendar = self._calendars.resolve(stated, (), (), f"job {ref}")
+        return calendar, "inferred" if inferred else "request"
 
     def _input(
         self,
@@ -855,6 +863,10 @@ class DeclarationResolver:
         newest = None if self.newest is None else self.newest.calendar(data.ref)
         return replace(spec, newest=newest, records=self.records(ref, data, run))
 
+    def asked_keys(self, ref: JobRef) -> tuple[str, ...]:
+        """Return the keys that a request names of a job, without ranges."""
+        return ()
+
     def records(self, ref: JobRef, data: DatasetFacts, run: Calendar) -> tuple[Record, ...]:
         """Return what runs are recorded to have read of an input, the last ones first."""
         return ()
@@ -870,7 +882,7 @@ class DeclarationResolver:
         added = bool(extra) and data.ref in extra.get(ref, ())
         calendar, policy = data.calendar, _DEFAULT_POLICY if write is None else write.policy
         if calendar is None:
-            return Output(data, None, policy, added), data.unknown
+            return Output(data, None, policy, added), None if run is None else data.unknown
         if run is None:
             return Output(data, None, policy, added), None
         key = (run, calendar)
@@ -918,6 +930,11 @@ class DeclarationResolver:
         if key not in self._pairs:
             self._pairs[key] = not_told_apart(data.calendar, columns)
         return self._pairs[key]
+
+
+def _travelling(calendar: Calendar | None, origin: Origin | None) -> Calendar | None:
+    """Return a run calendar if it is known how its keys travel along edges."""
+    return None if origin == "request" else calendar
 
 
 def _first(*problems: tuple[str | None, str] | None) -> tuple[str | None, str]:
@@ -1117,6 +1134,9 @@ def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | 
     if facts.problem is not None:
         return facts.problem, facts.hint
     for edge in edges:
+        if edge.mapping is None and edge.data.calendar is not None:
+            text = f"how its keys read {edge.dataset} is unknown"
+            return text, "Declare the partitioning of what it writes."
         if edge.mapping is None:
             return edge.data.unknown
         endless = edge.mapping.unbounded

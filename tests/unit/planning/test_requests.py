@@ -18,7 +18,7 @@ from lineage_backfill.errors import (
     ZoneError,
 )
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
-from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.planning.planner import Planner, build_plan
 from lineage_backfill.plans.request import ChangedDataset, LogRange, Request, request_from_dict
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
@@ -32,6 +32,7 @@ from tests.unit.planning.world import (
     find,
     job,
     left,
+    lineage,
     plan,
     request,
     runs_of,
@@ -996,3 +997,40 @@ def test_a_changed_key_within_the_data_lag_counts_for_a_python_mapping_too() -> 
     )
     assert summary(made) == {"j": "2024-03-31"}
     assert runs_of(made, "j")[0].reads[0].keys == ("2024-03-31",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "toml", "planned"),
+    [
+        ("2024-03-01,eu", "", {"j": "2024-03-01, eu", "k": "blocked"}),
+        ("eu", "[[dataset]]\nname = 'in'\ngrain = 'day'", {"j": "eu", "k": "blocked"}),
+        ("eu", "[[dataset]]\nname = 'end'\ngrain = 'none'", {"j": "eu", "k": "blocked"}),
+        # A range lists nothing without a calendar.
+        ("2024-03-01..2024-03-02", "", {"j": "blocked", "k": "blocked"}),
+        (None, "", {"j": "blocked", "k": "blocked"}),
+    ],
+)
+def test_keys_of_a_job_without_a_definition_run_as_named(
+    keys: str | None, toml: str, planned: dict[str, str]
+) -> None:
+    made = plan(request(jobs={"j": keys}), "in > j > out\nout > k > end", toml)
+    found = {one.job.name: shown(one.partitions) or one.status for one in made.jobs}
+    assert found == planned
+    for run in runs_of(made, "j"):
+        assert [(part.dataset.name, part.keys) for part in run.reads] == [("in", None)]
+        assert run.writes == ()
+    named = [text for text in made.warnings if text.startswith("keys run as named")]
+    assert len(named) == (planned["j"] != "blocked")
+
+
+def test_keys_as_named_say_nothing_of_how_another_change_reaches_the_job() -> None:
+    days = "[[dataset]]\nname = 'in'\ngrain = 'day'\nstart = '2024-03-01'"
+    made = plan(request({"in": "2024-03-01"}, jobs={"j": "eu"}), "in > j > out", days)
+    assert find(made, "j").reason["text"] == "how its keys read w:in is unknown"
+
+
+def test_keys_as_named_are_those_of_one_request() -> None:
+    planner = Planner(lineage("in > j > out"), declarations(""), now=NOW)
+    for key in ("eu", "us"):
+        (one,) = planner.plan(request(jobs={"j": key})).jobs
+        assert shown(one.partitions) == key
