@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, Recorded, Target
 from spark_runtime.errors import UndoRefusedError
 from spark_runtime.session import assert_safe, guarded
 from spark_runtime.tables.commits import held_before, put_back, verify_put_backs
@@ -41,14 +41,17 @@ def undo_runs(
     location: str | None = None,
     table: str | None = None,
     format: str = "delta",  # noqa: A002 (as the run spec names it)
+    recorded: Sequence[Recorded] = (),
+    dataset: DatasetRef | None = None,
 ) -> dict[str, object]:
     """Restore, in one commit, the partitions that the attempts with these tokens replaced.
 
     Every partition gets the contents from before the first of them. A second undo is a no-op, as is
     that of an attempt that wrote nothing. Returns `{"version", "partitions"}`: the version with the
     old rows (None: nothing to do) and the restored partitions. Raises UndoRefusedError, with
-    nothing changed, if another writer changed them since (with its commit) or if old files are
-    gone.
+    nothing changed, if another writer changed them since (with its commit), if old files are gone,
+    or if the log no longer goes back to them: `recorded` says of which attempts it does, and
+    `dataset` names the table in it.
     """
     assert_safe(spark, any_zone=True)
     if format == "parquet":
@@ -56,11 +59,12 @@ def undo_runs(
             f"{table or location} is a Parquet table, which keeps no old rows",
             hint="Restore its files from a backup, or run the job again on the right inputs.",
         )
-    name = DatasetRef("", table or location or "")
+    name = dataset or DatasetRef("", table or location or "")
     target = Target(dataset=name, format=format, columns=(), location=location, table=table)
     with guarded(spark):
         tables = Tables(spark)
-        return _undo(tables.storage(_as_written(tables.log(target), target, tokens)), tokens)
+        storage = tables.storage(_as_written(tables.log(target), target, tokens))
+        return _undo(storage, tokens, {one.token: one for one in recorded}, str(name))
 
 
 def _as_written(log: TableLog, target: Target, tokens: Sequence[str]) -> Target:
@@ -74,16 +78,14 @@ def _as_written(log: TableLog, target: Target, tokens: Sequence[str]) -> Target:
     return target
 
 
-def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:
+def _undo(
+    storage: Storage, tokens: Sequence[str], recorded: Mapping[str, Recorded], name: str
+) -> dict[str, object]:
     log = storage.log
     state = log.state()
-    unknown = [token for token in tokens if token not in state.tokens]
-    if unknown and state.first_read > 0:
-        raise UndoRefusedError(
-            f"the log of {log.location} reaches back to version {state.first_read} only: whether "
-            "the run wrote before that is no longer known",
-            hint="Restore the partitions from a backup.",
-        )
+    for token in tokens:
+        if not {token, undo_token(token)} & state.tokens.keys():
+            _refuse_forgotten(log, state, recorded.get(token), name)
     versions = {state.tokens[token] for token in tokens if token in state.tokens}
     if not versions:
         return {"version": None, "partitions": []}
@@ -102,8 +104,33 @@ def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:
     return {"version": max(undone, default=None), "partitions": partitions}
 
 
+def _refuse_forgotten(log: TableLog, state: TableState, known: Recorded | None, name: str) -> None:
+    """Raise UndoRefusedError if an attempt may have written before the log begins."""
+    first = state.first_read
+    if first == 0:
+        return
+    what = "whether the run wrote before that is no longer known"
+    if known is not None and known.versions is not None:
+        version = known.versions.get(name)
+        if version is None or version >= first:
+            return
+        what = f"the run wrote version {version}, after {known.since:%Y-%m-%dT%H:%M:%SZ}"
+    elif known is not None and first <= state.version:
+        (commit,) = log.commits(first - 1, first)
+        if commit.at is not None and known.since > commit.at:
+            return  # the log would hold its commit
+    raise UndoRefusedError(
+        f"the log of {log.location} reaches back to version {first} only: {what}",
+        hint="Restore the partitions from a backup.",
+    )
+
+
 def undo_attempts(
-    spark: SparkSession, output: OutputSpec, tokens: Sequence[str], tables: Tables
+    spark: SparkSession,
+    output: OutputSpec,
+    tokens: Sequence[str],
+    tables: Tables,
+    recorded: Sequence[Recorded] = (),
 ) -> OutputResult:
     """Restore what these attempts wrote to an output; see `undo_runs`."""
     before = tables.state(output)
@@ -116,6 +143,8 @@ def undo_attempts(
         location=output.location,
         table=output.table,
         format=output.format,
+        recorded=recorded,
+        dataset=output.dataset,
     )
     after = tables.state(output)
     assert after is not None

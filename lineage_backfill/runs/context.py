@@ -12,7 +12,7 @@ from typing import Any
 from lineage_backfill.critic.unwritten import inputs_of, unread
 from lineage_backfill.errors import MissingInputError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, listed
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.partitions.text import as_text, parse
@@ -26,6 +26,7 @@ from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.observations import RecordedRuns
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runs.tail import same_roots, tail_of
+from lineage_backfill.runspec.build import RecordedWrites
 from lineage_backfill.staleness.record import TableRecord
 
 
@@ -152,9 +153,22 @@ class ExecutionContext:
             root=self.root,
             outbox=self.outbox,
             lineage_url=self.lineage_url,
-            written=self._written(resolver),
+            recorded=RecordedWrites(of_dataset=self._written(resolver), of_job=self._appended()),
             append_again="append-again" in self.plans[0].request.get("allow", ()),
         )
+
+    def _appended(self) -> Callable[[JobRef], PartitionSet]:
+        """Return what gives the run keys of a job's recorded runs that were not undone."""
+        recorded = self.recorded(self.snapshot)
+
+        @cache
+        def appended(job: JobRef) -> PartitionSet:
+            records = self.store.backfills()
+            undone = {one.id for one in records if one.undo_of or one.undone_by}
+            done = (run for run in recorded(job) if run.ended_at is not None and run.is_certain)
+            return PartitionSet.union(run.keys for run in done if run.backfill not in undone)
+
+        return appended
 
     def _written(self, resolver: Resolver) -> Callable[[DatasetRef], PartitionSet]:
         """Return what gives the partitions of a dataset that recorded runs wrote.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.resolve.physical_columns import unplaced
 from lineage_backfill.project.resolve.resolver import DeclarationResolver, written_keys
-from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
+from lineage_backfill.runspec.build import RecordedWrites, RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec
 
 
@@ -23,7 +23,7 @@ class RunSpecs:
     """Makes the run specs of one plan; `resolver` is as of the time when it was made.
 
     `root` is the base of relative locations, `outbox` the folder for lineage events, `lineage_url`
-    an endpoint to send them to, `written` returns what recorded runs wrote of a dataset.
+    an endpoint to send them to, `recorded` what earlier runs wrote.
     With `append_again` a run may append to keys that another one has appended to.
     """
 
@@ -35,13 +35,13 @@ class RunSpecs:
         root: Path,
         outbox: Path | None = None,
         lineage_url: str | None = None,
-        written: Callable[[DatasetRef], PartitionSet] | None = None,
+        recorded: RecordedWrites | None = None,
         append_again: bool = False,
     ) -> None:
         self._resolver = resolver
         self._own = {one.name for one in resolver.declarations.engines if one.takes_any_job}
         self._builder = SpecBuilder(
-            resolver, root=root, outbox=outbox, url=lineage_url, written=written
+            resolver, root=root, outbox=outbox, url=lineage_url, recorded=recorded
         )
         self._backfill_id = backfill_id
         self._append_again = append_again

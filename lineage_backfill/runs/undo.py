@@ -23,6 +23,8 @@ from lineage_backfill.plans.plan import Listed, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import AttemptRecord, AttemptState, RunRecord
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.drive.run_loop import SpecBuilder
+from lineage_backfill.runspec.values import Recorded
+from lineage_backfill.typed import plain
 
 _PREFIX = "u-"
 
@@ -89,10 +91,10 @@ class UndoSpecs:
 
     def __init__(self, specs: SpecBuilder, attempts: Iterable[AttemptRecord]) -> None:
         self._specs = specs
-        self._tokens: dict[str, list[str]] = defaultdict(list)
+        self._attempts: dict[str, list[AttemptRecord]] = defaultdict(list)
         writers = filter(may_have_written, attempts)
         for attempt in sorted(writers, key=lambda one: -one.attempt):
-            self._tokens[_PREFIX + attempt.run_id].append(attempt.token)
+            self._attempts[_PREFIX + attempt.run_id].append(attempt)
 
     def __call__(
         self, run: PlannedRun, attempt: int, token: str, result_path: Path
@@ -101,7 +103,23 @@ class UndoSpecs:
         spec = self._specs(run, attempt, token, result_path)
         # An event without inputs would say that the job reads nothing.
         silent: dict[str, Any] = {"outbox": None, "url": None, "facets": {}}
-        return {**spec, "inputs": [], "lineage": silent, "undo": self._tokens[run.id]}
+        attempts = self._attempts[run.id]
+        undo = {
+            "undo": [one.token for one in attempts],
+            "recorded": [plain(_recorded(one)) for one in attempts],
+        }
+        return {**spec, "inputs": [], "lineage": silent, **undo}
+
+
+def _recorded(attempt: AttemptRecord) -> Recorded:
+    result = attempt.result
+    outputs = () if result is None else result.get("outputs", ())
+    versions = {str(DatasetRef(**one["dataset"])): one.get("version") for one in outputs}
+    return Recorded(
+        token=attempt.token,
+        since=attempt.submitted_at,
+        versions=None if result is None else versions,
+    )
 
 
 def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:

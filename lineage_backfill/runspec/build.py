@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.model import DatasetRef, named
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key as CalendarKey
@@ -60,12 +61,19 @@ class RunIdentity:
     append_again: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedWrites:
+    """What recorded runs wrote of a dataset, and the run keys of a job's that were not undone."""
+
+    of_dataset: Callable[[DatasetRef], PartitionSet]
+    of_job: Callable[[JobRef], PartitionSet]
+
+
 class SpecBuilder:
     """Makes run specs; `resolver` says what keys mean and how outputs are written.
 
     `root` is the folder that relative locations start from, `outbox` the folder for lineage
-    events, `url` an endpoint to send them to, `written` returns what recorded runs wrote of a
-    dataset. Raises DeclarationError where a table is unknown.
+    events, `url` an endpoint to send them to. Raises DeclarationError where a table is unknown.
     """
 
     def __init__(
@@ -75,10 +83,10 @@ class SpecBuilder:
         root: Path,
         outbox: Path | None = None,
         url: str | None = None,
-        written: Callable[[DatasetRef], PartitionSet] | None = None,
+        recorded: RecordedWrites | None = None,
     ) -> None:
         self._resolver = resolver
-        self._written = written
+        self._recorded = recorded
         self._root = root
         self._outbox = outbox
         self._url = url
@@ -99,7 +107,9 @@ class SpecBuilder:
         outputs = {output.dataset: output for output in facts.outputs}
         edges = {edge.dataset: edge for edge in facts.inputs}
         inputs = [(self._resolver.dataset(dataset), wanted) for dataset, wanted in reads]
-        written = tuple(self._output(outputs[dataset], scope) for dataset, scope in writes)
+        written = tuple(
+            self._output(outputs[dataset], scope, job.name) for dataset, scope in writes
+        )
         read = tuple(
             self._input(data, wanted, Needs(facts, edges.get(data.ref), keys))
             for data, wanted in inputs
@@ -134,7 +144,7 @@ class SpecBuilder:
             append_again=identity.append_again,
         )
 
-    def _output(self, output: Output, scope: PartitionSet) -> OutputSpec:
+    def _output(self, output: Output, scope: PartitionSet, job: JobRef) -> OutputSpec:
         data, policy = output.data, output.policy
         table, mixed = self._table(data), None
         if data.declaration is not None and data.declaration.time_column is not None:
@@ -153,7 +163,17 @@ class SpecBuilder:
             delete_when=policy.delete_when,
             delete_missing=policy.delete_missing,
             unsafe_overwrite=policy.unsafe_overwrite,
+            appended=self._again(output, scope, job) if policy.mode == "append" else None,
         )
+
+    def _again(
+        self, output: Output, scope: PartitionSet, job: JobRef
+    ) -> tuple[tuple[int, int], ...] | None:
+        """Return the places in the scope that recorded runs of the job have appended to."""
+        calendar, mapping = output.data.calendar, output.mapping
+        if self._recorded is None or calendar is None or mapping is None:
+            return None
+        return _places(calendar, scope, mapping.required(self._recorded.of_job(job)))
 
     def _input(self, data: DatasetFacts, wanted: PartitionSet | None, needs: Needs) -> InputSpec:
         required = needs.required if wanted is None else None
@@ -178,14 +198,11 @@ class SpecBuilder:
         self, data: DatasetFacts, edge: Input | None, needed: PartitionSet | None
     ) -> tuple[tuple[int, int], ...] | None:
         """Return the places of the needed partitions that recorded runs have written."""
-        if self._written is None or needed is None or data.calendar is None:
+        if self._recorded is None or needed is None or data.calendar is None:
             return None
-        recorded = self._written(data.ref)
-        written = needed & (recorded if edge is None else without_gaps(edge, recorded))
-        known = {_label(key) for key in expand(data.calendar, written)}
-        keys = expand(data.calendar, needed) if known else ()
-        places = [place for place, key in enumerate(keys) if _label(key) in known]
-        return tuple(OrdinalSet.of(places).runs()) or None
+        recorded = self._recorded.of_dataset(data.ref)
+        written = recorded if edge is None else without_gaps(edge, recorded)
+        return _places(data.calendar, needed, written)
 
     def _mixed(self, data: DatasetFacts, wanted: PartitionSet) -> str | None:
         """Name a wanted key and another one that are one partition of the table, if any."""
@@ -235,6 +252,16 @@ class SpecBuilder:
             if (sent := self._resolver.dataset_facet(ref))
         ]
         return {"datasets": datasets, "job": {"partitioning": self._resolver.job_facet(facts)}}
+
+
+def _places(
+    calendar: Calendar, keys: PartitionSet, some: PartitionSet
+) -> tuple[tuple[int, int], ...] | None:
+    """Return the places of some of the keys, as index ranges; None if there are none."""
+    known = {_label(key) for key in expand(calendar, keys & some)}
+    each = expand(calendar, keys) if known else ()
+    places = [place for place, key in enumerate(each) if _label(key) in known]
+    return tuple(OrdinalSet.of(places).runs()) or None
 
 
 def _partitions(

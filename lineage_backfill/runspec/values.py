@@ -147,7 +147,9 @@ def _check_places(name: str, places: Iterable[tuple[int, int]], count: int) -> N
 class OutputSpec(Target):
     """A dataset that the run writes, and exactly the partitions that it may touch.
 
-    The other members are those of `WritePolicy`.
+    `appended` are the places in `scope`, as index ranges, that recorded runs of the job have
+    appended to, for a table whose log no longer goes back to them. The other members are those of
+    `WritePolicy`.
     """
 
     scope: tuple[Partition, ...]
@@ -158,9 +160,11 @@ class OutputSpec(Target):
     delete_when: str | None = None
     delete_missing: bool = False
     unsafe_overwrite: bool = False
+    appended: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         self.check("scope", self.scope)
+        _check_places("appended", self.appended or (), len(self.scope))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,16 +223,29 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What the run store knows of an attempt: its submission, and what it wrote to each dataset.
+
+    `versions` is None without a result; a version is None where nothing was written.
+    """
+
+    token: str
+    since: datetime
+    versions: Mapping[str, int | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """All instructions for one attempt of one run.
 
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
-    newest first, wrote to the outputs is restored. `store` is the id of the run store that planned
-    it: names of backfills are its own. With `keys_derived` the keys were not named: they come from
-    the clock or a schedule. With `append_again` it may append to keys that another run of the job
-    has appended to.
+    newest first, wrote to the outputs is restored; `recorded` holds what the run store knows of
+    them, for tables whose logs no longer go back to them. `store` is the id of the run store that
+    planned it: names of backfills are its own. With `keys_derived` the keys were not named: they
+    come from the clock or a schedule. With `append_again` it may append to keys that another run of
+    the job has appended to.
     """
 
     schema_version: _Version = member(1, shown=True)
@@ -245,6 +262,7 @@ class RunSpec:
     lineage: LineageSpec = member(LineageSpec(), shown=True)
     result_path: str | None = member(None, shown=True)
     undo: tuple[str, ...] | None = None
+    recorded: tuple[Recorded, ...] = ()
     store: str = ""
     keys_derived: bool = False
     append_again: bool = False

@@ -149,7 +149,9 @@ class Attempt:
     def undo(self, tokens: Sequence[str]) -> None:
         """Restore what the attempts with these tokens wrote to the outputs, newest first."""
         for output in self.spec.outputs:
-            self._written[output.dataset] = undo_attempts(self.spark, output, tokens, self.tables)
+            self._written[output.dataset] = undo_attempts(
+                self.spark, output, tokens, self.tables, self.spec.recorded
+            )
 
     @property
     def unwritten(self) -> list[str]:

@@ -60,7 +60,7 @@ from spark_runtime.tables.commits import (
 from spark_runtime.tables.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.tables.merge import Match, marked, match_of
 from spark_runtime.tables.schema import fit
-from spark_runtime.tables.scope import Member, Scope, describe, predicate
+from spark_runtime.tables.scope import Member, Scope, describe, patterns_of, predicate
 from spark_runtime.tables.staging import computed_once
 from spark_runtime.tables.state import (
     Commit,
@@ -255,9 +255,16 @@ class _Write:
         job, ours = str(self.run.job.name), (self.run.backfill_id, self.run.run_id)
         known = self.before.appended
         again = [one for one in self.scope if is_exact(one) and known.get((one, job), ours) != ours]
-        if self._adds and again and not self.run.append_again:
+        who = "a recorded run"  # older than the log
+        if again:
             backfill, run = known[again[0], job]
             who = f"run {run} of backfill {backfill}" if backfill else f"run {run}"
+        elif self.before.first_read > 0:
+            places = {n for a, b in self.output.appended or () for n in range(a, b + 1)}
+            patterns = patterns_of(self.before, self.output, self.output.scope)
+            old = [one for place, one in enumerate(patterns) if place in places]
+            again = [one for one in old if is_exact(one) and self.before.contents(one).rows != 0]
+        if self._adds and again and not self.run.append_again:
             raise AppendedBeforeError(
                 f"{who} has appended to {self._describe(again)} of {self.output.dataset}: the rows "
                 "would be there twice; nothing was written",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The settings of an output.
 POLICY = (
     *("mode", "on_empty", "on_drift", "merge_on"),
-    *("delete_when", "delete_missing", "unsafe_overwrite"),
+    *("delete_when", "delete_missing", "unsafe_overwrite", "appended"),
 )
 
 

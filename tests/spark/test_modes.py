@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.runspec.values import Recorded
 from spark_runtime.errors import (
     AppendedBeforeError,
     CheckFailedError,
     RuntimeFailure,
     StaleAttemptError,
     TableError,
+    UndoRefusedError,
     WriteConflictError,
 )
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
 from spark_runtime.tables.tables import Tables
-from spark_runtime.undo import undo_runs
+from spark_runtime.undo import undo_attempts, undo_runs
 from spark_runtime.write import checks
 from spark_runtime.write.checks import WriteOptions
 from spark_runtime.write.writer import write_partitions
@@ -151,6 +154,43 @@ def test_an_attempt_that_the_log_has_forgotten_is_not_added_to(
     run = made.run_spec(["d1"], mode="append", attempt=2)
     with pytest.raises(WriteConflictError, match="does not reach back"):
         write_partitions(rows(spark, ("d1", 9, 1, "z")), run.outputs[0], run, tables)
+    # Another run: only the run store knows that one has appended to the key.
+    run = made.run_spec(["d1", "d9"], mode="append", run_id="r-2", appended=[[0, 1]])
+    new = rows(spark, ("d1", 9, 1, "z"), ("d9", 1, 1, "z"))
+    with pytest.raises(AppendedBeforeError, match="a recorded run has appended to day=d1 of"):
+        write_partitions(new, run.outputs[0], run, tables)
+    assert made.rows() == before
+
+
+#: What the run store knows of an attempt that the log does not show: its versions, how many hours
+#: ago it began, and the refusal to undo it, None where it has written nothing.
+FORGOTTEN: list[tuple[dict[str, int | None] | None, int, str | None]] = [
+    (None, 1, "whether the run wrote before that is no longer known"),
+    (None, -1, None),
+    ({"test:t": 1}, 1, "only: the run wrote version 1, after 20"),
+    ({"test:t": None}, 1, None),
+]
+
+
+def test_what_the_run_store_knows_of_an_attempt_counts_where_the_log_is_silent(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    made.write(rows(spark, ("d1", 1, 10, "a")), ["d1"], run_id="r-1", token="t-1")
+    spark.sql(f"ALTER TABLE delta.`{made.path}` SET TBLPROPERTIES (delta.checkpointInterval = 3)")
+    made.write(rows(spark, ("d2", 2, 20, "b")), ["d2"], run_id="r-2", token="t-2")
+    for version in range(3):
+        (Path(made.path) / "_delta_log" / f"{version:020}.json").unlink()
+    (output,) = made.run_spec(["d1"]).outputs
+    before, tables = made.rows(), Tables(spark)
+    for versions, ago, match in FORGOTTEN:
+        since = datetime.now(UTC) - timedelta(hours=ago)
+        known = [Recorded(token="t-1", since=since, versions=versions)]
+        if match is None:
+            assert undo_attempts(spark, output, ["t-1"], tables, known).version is None
+        else:
+            with pytest.raises(UndoRefusedError, match=match):
+                undo_attempts(spark, output, ["t-1"], tables, known)
     assert made.rows() == before
 
 
