@@ -211,8 +211,11 @@ class FakeAirflow:
         return CRONS.get(dag, "Asset" if dag in CONDITIONS else "0 * * * *")
 
     def dry_run(self, body: dict[str, Any]) -> Answer:
-        """Return the logical date that a timetable has at an instant, if any."""
-        at, dag = _instant(body["from_date"]), body["dag_id"]
+        """Return the logical date that a timetable has at the end of a range, if any.
+
+        As in Airflow, a range that begins with a date leaves it out if the clock skips the next.
+        """
+        at, dag = _instant(body["to_date"]), body["dag_id"]
         assert at is not None
         local = at.astimezone(BERLIN if dag in CRONS else UTC)
         is_second = local.replace(fold=1).astimezone(UTC) == at  # of a repeated local time
@@ -221,6 +224,9 @@ class FakeAirflow:
             and is_second
             and (dag not in CRONS or local.hour == int(CRONS[dag].split()[1]))
         )
+        later = (local.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=local.tzinfo)
+        is_skipped = later.astimezone(UTC).astimezone(later.tzinfo).hour != later.hour
+        fires = fires and not (dag in CRONS and is_skipped and body["from_date"] == body["to_date"])
         taken = [_instant(run["logical_date"]) for (one, _), run in self.runs.items() if one == dag]
         dates = [{"logical_date": at.isoformat()}] if fires and at not in taken else []
         return 200, {"backfills": dates, "total_entries": len(dates)}

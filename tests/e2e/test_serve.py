@@ -115,7 +115,7 @@ def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None
         assert abs(browser.execute_script(place) - before) <= 1
         live = "return document.querySelector('main').dataset.live"
         wait.until(lambda _: browser.execute_script(live) == "no")
-        assert browser.title.startswith("failed b-")
+        assert browser.title.startswith("failed feed 2024-01-02T00..T02 · ")
 
         # Every page can be reached, fits a narrow window and a wide one, and says who is who.
         seen = pages_from(browser, address)

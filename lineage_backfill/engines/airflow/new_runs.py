@@ -6,6 +6,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from lineage_backfill import redaction
@@ -18,6 +19,9 @@ from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
 _SHOWN = 5
+#: How far ahead of a run Airflow is asked: from its own date, Airflow 3.3 leaves a cron run out
+#: whose next local time the clock skips.
+_AHEAD = (timedelta(0), timedelta(hours=3))
 _PART = re.compile(r"{(key|start|end)}")
 
 
@@ -82,19 +86,24 @@ class NewRuns:
             )
         if slice_.start is None or not dag.details.get("timetable_periodic", True) or task.cron:
             return
-        at = slice_.start.isoformat()
-        body = {"dag_id": dag.id, "from_date": at, "to_date": at, "reprocess_behavior": "none"}
         try:
-            found = self._api.post("/backfills/dry_run", body, again=True)["backfills"]
+            if any(self._fires(dag.id, slice_.start, ahead) for ahead in _AHEAD):
+                return
         except EngineRefusalError as error:
             _log.info("the timetable of DAG %s is not confirmed: %s", dag.id, error)
             return
-        if not found:
-            raise UnfitRunError(
-                f"the timetable of DAG {dag.id} ({dag.details.get('timetable_summary')}) has no run"
-                f" at {slice_.start:%FT%TZ}",
-                hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
-            )
+        raise UnfitRunError(
+            f"the timetable of DAG {dag.id} ({dag.details.get('timetable_summary')}) has no run"
+            f" at {slice_.start:%FT%TZ}",
+            hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
+        )
+
+    def _fires(self, dag: str, at: datetime, ahead: timedelta) -> bool:
+        start = (at - ahead).isoformat()
+        body = {"dag_id": dag, "from_date": start, "to_date": at.isoformat()}
+        body["reprocess_behavior"] = "none"
+        found = self._api.post("/backfills/dry_run", body, again=True)["backfills"]
+        return at in {instant(one["logical_date"]) for one in found}
 
     def planned(self, dag: str, slice_: Slice) -> set[str]:
         """Return the tasks of a DAG that are planned for a slice."""
