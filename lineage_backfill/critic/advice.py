@@ -19,14 +19,12 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     nodes = snapshot.jobs
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
-    after = _having(nodes, lambda node: node.after)
     inner = _having(nodes, lambda node: node.inner)
-    if not (streams or dropped or after or inner):
+    if not (streams or dropped or inner):
         return  # without the jobs of the plan, which are computed on demand
     if "reverse" not in plan.request:
         yield from _within(plan, snapshot, inner)
     planned = {job.job for job in plan.jobs if job.status == "planned"}
-    yield from _not_followed(plan, snapshot, after)
     if found := streams & planned:
         yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
     if gone := dropped.intersection(_touched(planned, nodes)):
@@ -77,39 +75,6 @@ def former_only(plan: Plan, snapshot: LineageSnapshot) -> list[JobRef]:
         ref for ref, node in former.items() if not (changed | wrote).isdisjoint(node.former_reads)
     }
     return sorted(missed - {job.job for job in plan.jobs})
-
-
-def _not_followed(
-    plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, JobNode]
-) -> Iterator[str]:
-    """Warn of jobs that an orchestrator starts after a planned one, without data between.
-
-    A parent counts as its children and they as it: an Airflow DAG waits for a task.
-    """
-    planned = {job.job for job in plan.jobs if job.status == "planned"}
-    planned = _with_parents(planned, snapshot)
-    reached = _with_parents({job.job for job in plan.jobs}, snapshot)
-    missed = {
-        ref
-        for ref, node in after.items()
-        if ref not in reached and not planned.isdisjoint(node.after)
-    }
-    if missed:
-        yield (
-            "not planned: their orchestrator starts them after planned jobs; no known data leads"
-            f" there (if it does, declare it as [[job.reads]]): {_names(missed)}"
-        )
-
-
-def _with_parents(jobs: Iterable[JobRef], snapshot: LineageSnapshot) -> set[JobRef]:
-    found: set[JobRef] = set()
-    for job in jobs:
-        ref: JobRef | None = job
-        while ref is not None and ref not in found:
-            found.add(ref)
-            node = snapshot.jobs.get(ref)
-            ref = node.parent if node else None
-    return found
 
 
 def _names(refs: Iterable[DatasetRef | JobRef]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from typing import Any, Literal
 
 from lineage_backfill.critic.questions import questions
 from lineage_backfill.errors import UsageError
-from lineage_backfill.lineage.identity.places import Places, tied_names
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
 from lineage_backfill.partitions.calendar import Calendar
@@ -22,7 +21,6 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     ReadDeclaration,
     WriteDeclaration,
-    calendar_in_words,
 )
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import names
@@ -77,15 +75,10 @@ class _Review:
         functions: Mapping[str, KeyFunction],
     ) -> None:
         self._snapshot = snapshot
-        self._alone = snapshot.source == "project"
         self._declarations = declarations
         self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
-        bare = replace(declarations, datasets=(), jobs=())
-        self._undeclared = Resolver(snapshot, bare, now=now)  # the lineage without declarations
-        self._places = Places(declarations)
         self._jobs = list(self._resolver.edges.jobs)
         self._broken: set[DatasetRef | JobRef] = set()
-        self._unmatched = {one.place for one in self._resolver.unmatched}
 
     def findings(self) -> Iterator[Finding]:
         yield from self._namespace()
@@ -153,20 +146,9 @@ class _Review:
         touched = self._touched()
         used = {self._resolver.dataset_declaration(ref) for ref in touched}
         for declared in self._declarations.datasets:
-            if is_glob(declared.name):
-                if declared not in used:
-                    yield self._unused(declared, "dataset")
-            else:
-                yield from self._facet_differs(declared, touched)
+            if is_glob(declared.name) and declared not in used:
+                yield self._unused(declared, "dataset")
             yield from self._columns(declared, touched)
-        for ref, node in self._snapshot.datasets.items():
-            if names := list(tied_names(node, self._places)):
-                yield Finding(
-                    level="note",
-                    kind="tied-dataset",
-                    place=f'[[dataset]] "{ref.name}"',
-                    text=f"is {listed(names)} in the lineage, by location",
-                )
 
     def _unused(self, declared: DatasetDeclaration | JobDeclaration, kind: str) -> Finding:
         return Finding(
@@ -185,13 +167,6 @@ class _Review:
             jobs = used.get(declared, [])
             if not jobs and is_glob(declared.name):
                 yield self._unused(declared, "job")
-            elif jobs and not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
-                yield Finding(
-                    level="note",
-                    kind="declared-job",
-                    place=f'[[job]] "{declared.name}"',
-                    text="this job is not in the lineage",
-                )
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
                 for edge in edges if jobs else ():
                     yield from self._edge(declared, jobs, word, edge)
@@ -238,47 +213,8 @@ class _Review:
                 text=f"no job of this table {word} such a dataset",
                 hint=f"In the lineage, its jobs use {self._few(sorted(known))}." if known else "",
             )
-        elif nodes and place not in self._unmatched:  # of a job that the lineage has
-            former = {ref for node in nodes for ref in getattr(node, f"former_{word}")}
-            yield Finding(
-                level="note",
-                kind="declared-edge",
-                place=place,
-                text="this edge is from older runs only; it is added to the lineage"
-                if target in former
-                else "the lineage does not have this edge; it is added",
-            )
 
     # --- what contradicts -----------------------------------------------------------------------
-
-    def _facet_differs(
-        self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
-    ) -> Iterator[Finding]:
-        for ref in touched:
-            if next(iter(self._resolver.layers(ref)), None) is not declared:
-                continue
-            if not declared.has_kind:
-                continue
-            own, told = self._calendar(ref), self._undeclared.calendar(ref)
-            if own is None or told is None or _alike(own, told):
-                continue
-            said = calendar_in_words(
-                declared.calendar, declared.dimensions, self._declarations.zone
-            )
-            yield Finding(
-                level="warning",
-                kind="contradiction",
-                place=f'[[dataset]] "{declared.name}"',
-                text=f"is declared {said}, and {self._told(ref)}",
-                hint="The declaration wins. Correct it, or the job that sends the lineage.",
-            )
-
-    def _told(self, ref: DatasetRef) -> str:
-        if self._undeclared.dataset(ref).origin == "facet":
-            return "the partitioning facet in the lineage differs"
-        jobs = self._undeclared.edges.writers.get(ref, ())
-        evidence = [one.evidence for job in jobs if (one := self._undeclared.inference(job))]
-        return evidence[0]
 
     def _columns(
         self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
@@ -431,9 +367,3 @@ def _stated(edge: Any, names: Iterable[str]) -> str:
     """Return what an edge states of some attributes, as text."""
     found = {} if edge is None else plain(edge)
     return ", ".join(f"{name} = {found[name]!r}" for name in names if name in found)
-
-
-def _alike(one: Calendar, other: Calendar) -> bool:
-    """Whether two calendars have the same keys, apart from start and end."""
-    times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
-    return times[0] is times[1] and one.statics == other.statics

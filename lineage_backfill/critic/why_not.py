@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from lineage_backfill.lineage.select import Graph, Ref
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -140,20 +139,7 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
         return f"it reads {ref} only where its own parts wrote it; to run it, pass --job"
     if not planning.request.include_former and _leads_by_former(planning, job, roots):
         return "only edges of older runs lead here; --include-former follows them"
-    down, up = edges.graph, edges.graph.reverse(copy=False)
-    below = _distances(down, edges.writes(job.ref))
-    if reached := sorted(roots & below.keys(), key=below.__getitem__):
-        return f"it is upstream of {reached[0]}"
-    pairs = (
-        (_distances(up, edges.reads(job.ref)), _distances(up, roots), "are made from"),
-        (below, _distances(down, roots), "go into"),
-    )
-    for mine, other, said in pairs:
-        common = mine.keys() & other.keys()
-        if common:
-            nearest = min(common, key=lambda ref: (mine[ref] + other[ref], ref))
-            return f"their nearest common dataset is {nearest}, which both {said}"
-    return "the job and the change have no dataset in common"
+    return "it reads nothing that the change reaches"
 
 
 def _inner(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> DatasetRef | None:
@@ -177,11 +163,3 @@ def _leads_by_former(planning: Planning, job: JobFacts, roots: set[DatasetRef]) 
             seen.add(ref)
             todo += (*edges.writes(ref), *(jobs[ref].former_writes if ref in jobs else ()))
     return job.ref in seen
-
-
-def _distances(graph: Graph, starts: Iterable[DatasetRef]) -> dict[Ref, int]:
-    """Return the reachable datasets with their distance in steps."""
-    import networkx as nx  # slow to import, and rarely needed
-
-    layers = enumerate(nx.bfs_layers(graph, [ref for ref in starts if ref in graph]))
-    return {ref: at for at, layer in layers for ref in layer if isinstance(ref, DatasetRef)}

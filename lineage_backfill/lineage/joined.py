@@ -22,7 +22,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 #: The members of a node that all sources add to; of the others, the first one counts.
 _ADDED = frozenset(
     {
-        *("reads", "writes", "former_reads", "former_writes", "past_reads", "after", "modes"),
+        *("reads", "writes", "former_reads", "former_writes", "past_reads", "modes"),
         *("owners", "tags", "aliases"),
     }
 )
@@ -87,13 +87,8 @@ def _job(nodes: Sequence[tuple[JobNode, bool]]) -> JobNode:
 def _dataset(nodes: Sequence[DatasetNode]) -> DatasetNode:
     if len(nodes) == 1:
         return nodes[0]
-    written = [node.written for node in nodes if node.written]
     node: DatasetNode = _united(nodes)
-    return replace(
-        node,
-        written=max(written, key=lambda one: one.at, default=None),
-        dropped=all(node.dropped for node in nodes),
-    )
+    return replace(node, dropped=all(node.dropped for node in nodes))
 
 
 def _united(nodes: Sequence[Any]) -> Any:

@@ -42,7 +42,6 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job of the lineage.
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
-    `arguments` are those of its newest run that sent some, secrets masked.
     `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner`
     are the datasets between its `parts`, the jobs it combines; they are inputs only if other jobs
     write them. `from_columns` are reads that only its column lineage names, `covers` the tables
@@ -63,9 +62,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     location: str | None = None  # where the source code is
     query: str | None = None  # the SQL that it runs
     description: str | None = None
-    arguments: Mapping[str, str] | None = None
     partitioning: Mapping[str, Any] | None = None
-    after: tuple[JobRef, ...] = ()  # the jobs after which its orchestrator starts it
     airflow: AirflowTask | None = None
     is_action: bool = False  # of a Spark application, as Spark's listener sends it
     inner: tuple[DatasetRef, ...] = ()
@@ -77,15 +74,6 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     edges_of: str | None = None
     stable_id: str | None = None
     is_test: bool = False
-
-
-class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The last reported write to a dataset: rows, bytes and files; UTC."""
-
-    at: Instant
-    rows: int | None = None
-    size: int | None = None
-    files: int | None = None
 
 
 class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +88,6 @@ class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tags: tuple[str, ...] = ()
     aliases: tuple[DatasetRef, ...] = ()
     partitioning: Mapping[str, Any] | None = None
-    written: Written | None = None
     dropped: bool = False  # and no later run names it
 
 

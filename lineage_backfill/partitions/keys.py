@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from typing import Final
@@ -91,17 +90,6 @@ class PartitionSet:
         for ordinals, mask in self.boxes:
             for first, last in ordinals.runs():
                 yield PartitionSet.range(first, last, mask)
-
-    def cut_at(self, cuts: Iterable[int]) -> Iterator[PartitionSet]:
-        """Yield the maximal ranges of time that hold no cut but as their first ordinal."""
-        ordered = sorted(cuts)
-        for ordinals, mask in self.boxes:
-            for first, last in ordinals.runs():
-                begin = first
-                for cut in ordered[bisect_right(ordered, first) : bisect_right(ordered, last)]:
-                    yield PartitionSet.range(begin, cut - 1, mask)
-                    begin = cut
-                yield PartitionSet.range(begin, last, mask)
 
     def chunks(self, most: int) -> Iterator[PartitionSet]:
         """Yield sets of at most so many partitions; static keys of a time together if they fit."""

@@ -303,7 +303,7 @@ class Planning:
 
     def plan(self) -> Plan:
         """Return the plan."""
-        count = count_runs(self.propagation, self.resolver)
+        count = count_runs(self.propagation)
         limit = self.resolver.declarations.limits.max_runs
         listed = count <= limit or "max-runs" in self.request.allow
         for text in notices(self.resolver, self.propagation, [data.ref for data in self._unknown]):

@@ -30,25 +30,17 @@ from lineage_backfill.project.resolve.resolver import (
 )
 
 
-def count_runs(propagation: Propagation, resolver: Resolver) -> int:
+def count_runs(propagation: Propagation) -> int:
     """Return the number of runs, without computing them."""
     total = 0
-    by_reader = set()
     for result, jobs in propagation.shares.items():
         if not result.planned:
             continue
-        policy = _policy(result)
-        if policy == "key":
-            assert result.facts.calendar is not None
+        assert result.facts.calendar is not None
+        if _policy(result) == "key":
             total += jobs * result.facts.calendar.count(result.planned)
-        elif policy == "aligned":
-            by_reader.add(result)
         else:
-            total += jobs * sum(1 for _ in batches(result.facts, propagation, resolver))
-    if by_reader:
-        for facts, result in propagation.results.items():
-            if result in by_reader:
-                total += sum(1 for _ in batches(facts, propagation, resolver))
+            total += jobs * sum(1 for _ in batches(result))
     return total
 
 
@@ -59,45 +51,15 @@ def _policy(result: JobResult) -> str | int:
     return result.facts.batch or "key"
 
 
-def batches(
-    facts: JobFacts, propagation: Propagation, resolver: Resolver
-) -> Iterator[PartitionSet]:
+def batches(result: JobResult) -> Iterator[PartitionSet]:
     """Yield the key sets of a job's runs, ascending in time."""
-    result, calendar = propagation.results[facts], facts.calendar
-    planned, policy = result.planned, _policy(result)
+    planned, policy, calendar = result.planned, _policy(result), result.facts.calendar
     assert calendar is not None
-    if policy == "key":
-        yield from calendar.chunks(planned, 1)
-    elif policy == "range":
+    if policy == "range":
         for piece in calendar.by_time(planned):
             yield from piece.ranges()
-    elif policy == "aligned":
-        yield from _aligned(facts, propagation, resolver)
     else:
-        assert isinstance(policy, int)
-        yield from calendar.chunks(planned, policy)
-
-
-def _aligned(
-    facts: JobFacts, propagation: Propagation, resolver: Resolver
-) -> Iterator[PartitionSet]:
-    """Yield ranges, split where a partition of a planned reader begins."""
-    assert facts.calendar is not None
-    time = facts.calendar.time
-    cuts: set[int] = set()
-    if time is not None:
-        for output in facts.outputs:
-            for reader in resolver.edges.readers.get(output.dataset, ()):
-                one = resolver.job(reader)
-                other = propagation.results.get(one)
-                theirs = one.calendar if other and other.planned else None
-                if other is None or one is facts or theirs is None or theirs.time is None:
-                    continue
-                grid = theirs.time.grid
-                for first, last in other.planned.ordinals.runs():
-                    cuts.update(time.grid.at(grid.start(o)) for o in range(first, last + 2))
-    for piece in facts.calendar.by_time(propagation.results[facts].planned):
-        yield from piece.cut_at(cuts)
+        yield from calendar.chunks(planned, policy if isinstance(policy, int) else 1)
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -178,7 +140,7 @@ class Runs:
         self, propagation: Propagation, resolver: Resolver, *, reverse: bool = False
     ) -> None:
         self._memo = propagation.memo
-        self._jobs = list(_job_runs(propagation, resolver))
+        self._jobs = list(_job_runs(propagation))
         self._starts = [job.first for job in self._jobs]
         self._makers: dict[DatasetRef, list[tuple[_JobRuns, Output]]] = {}
         for job in self._jobs:
@@ -328,7 +290,7 @@ class Runs:
         )
 
 
-def _job_runs(propagation: Propagation, resolver: Resolver) -> Iterator[_JobRuns]:
+def _job_runs(propagation: Propagation) -> Iterator[_JobRuns]:
     shared: dict[tuple[PartitionSet, str | int], _Batches] = {}
     first = 0
     for facts, result in propagation.results.items():
@@ -336,9 +298,8 @@ def _job_runs(propagation: Propagation, resolver: Resolver) -> Iterator[_JobRuns
             continue
         policy = _policy(result)
         found = shared.get((result.planned, policy))
-        if found is None or policy == "aligned":
-            keys = map(propagation.memo.intern, batches(facts, propagation, resolver))
-            found = _Batches(list(keys))
+        if found is None:
+            found = _Batches(list(map(propagation.memo.intern, batches(result))))
             shared[result.planned, policy] = found
         yield _JobRuns(facts, found, first)
         first += len(found.keys)

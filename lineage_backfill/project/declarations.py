@@ -32,7 +32,7 @@ from lineage_backfill.project.forms import (
 from lineage_backfill.project.run_rules import EdgesOf, RunRules, read_length
 from lineage_backfill.typed import Star, Text, member
 
-BatchPolicy = Literal["key", "range", "aligned"] | Positive
+BatchPolicy = Literal["key", "range"] | Positive
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal[
     "overlap", "identity", "window", "offset", "all", "last", "as_of", "map", "none", "python"
@@ -539,8 +539,8 @@ class JobPartitioning(Partitioning):
     """What a job's facet states of it: run calendar, batching of keys, and edges.
 
     With `depends_on_past` each run key needs the one before, as in a table that is merged in order.
-    `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
-    where the readers' partitions begin) or N (at most N keys in one run).
+    `batch` is "key" (one run per key), "range" (one run per maximal range) or N (at most N keys in
+    one run).
     """
 
     batch: BatchPolicy | None = None

@@ -10,17 +10,11 @@ from statistics import median
 from typing import Any
 
 from lineage_backfill.lineage.identity.families import Family
-from lineage_backfill.lineage.snapshot import (
-    DatasetNode,
-    JobNode,
-    LineageSnapshot,
-    ObservedRun,
-    Written,
-)
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.show.names import Names
-from lineage_backfill.show.text import Moment, counted, safe, to_the_second
+from lineage_backfill.show.text import Moment, safe, to_the_second
 from lineage_backfill.show.words import measured
 
 Ref = DatasetRef | JobRef
@@ -34,7 +28,7 @@ def lines(
     `moment` shows an instant, by default in UTC.
     """
     if isinstance(ref, DatasetRef):
-        return list(_of_dataset(edges.shown.datasets[ref], edges, names, moment))
+        return list(_of_dataset(edges.shown.datasets[ref], edges, names))
     return list(_of_job(edges.shown.jobs[ref], edges, names, moment))
 
 
@@ -59,7 +53,6 @@ def _of_job(
     yield "Wrote before", _each(node.former_writes, names)
     yield "Stands for", _each(node.parts, names)
     yield "Part of", _each([node.parent] if node.parent else (), names)
-    yield "Starts after", _each(node.after, names)
     yield (
         "Columns",
         [
@@ -75,14 +68,13 @@ def _of_job(
     yield from _of_both(node)
     yield "Code", [node.location] if node.location else ()
     yield "Description", (node.description or "").splitlines()
-    yield "Arguments", [f"{name} = {value}" for name, value in (node.arguments or {}).items()]
     yield "Query", (node.query or "").splitlines()
     runs = [run for run in snapshot.history if run.job == node.ref]
     yield "Runs", list(_runs(runs, moment))
 
 
 def _of_dataset(
-    node: DatasetNode, edges: Edges, names: Names, moment: Moment
+    node: DatasetNode, edges: Edges, names: Names
 ) -> Iterator[tuple[str, Sequence[str]]]:
     ref, snapshot = node.ref, edges.shown
     jobs = snapshot.jobs.values()
@@ -97,7 +89,6 @@ def _of_dataset(
     yield "Also known as", [safe(ref) for ref in node.aliases]
     yield "Columns", node.fields
     yield from _of_both(node)
-    yield "Last write", [_written(node.written, moment)] if node.written else ()
     yield "Dropped", ["yes; no later run names it"] if node.dropped else ()
 
 
@@ -110,15 +101,6 @@ def _of_both(node: JobNode | DatasetNode) -> Iterator[tuple[str, Sequence[str]]]
 
 def _each(refs: Iterable[Ref], names: Names) -> list[str]:
     return [names(ref) for ref in refs]
-
-
-def _written(written: Written, moment: Moment) -> str:
-    parts = [
-        counted(number, what)
-        for number, what in ((written.rows, "row"), (written.size, "byte"), (written.files, "file"))
-        if number is not None
-    ]
-    return f"{', '.join(parts) or 'no details'}; {moment(written.at)}"
 
 
 def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
@@ -207,7 +189,6 @@ def _job(node: JobNode, edges: Edges) -> dict[str, Any]:
             former_writes=[named(ref) for ref in node.former_writes],
             parent=node.parent and named(node.parent),
             parts=[named(ref) for ref in node.parts],
-            after=[named(ref) for ref in node.after],
             processing=node.processing,
             airflow=node.airflow and {"dag": node.airflow.dag, "task": node.airflow.task},
             owners=list(node.owners),
@@ -215,14 +196,12 @@ def _job(node: JobNode, edges: Edges) -> dict[str, Any]:
             location=node.location,
             query=node.query,
             description=node.description,
-            arguments=node.arguments,
             partitioning=node.partitioning,
         ),
     }
 
 
 def _dataset(node: DatasetNode) -> dict[str, Any]:
-    written = node.written
     return {
         "dataset": named(node.ref),
         **_present(
@@ -231,11 +210,6 @@ def _dataset(node: DatasetNode) -> dict[str, Any]:
             owners=list(node.owners),
             tags=list(node.tags),
             partitioning=node.partitioning,
-            written=written
-            and {
-                "at": written.at.isoformat(),
-                **_present(rows=written.rows, bytes=written.size, files=written.files),
-            },
             dropped=node.dropped or None,
         ),
     }

@@ -19,7 +19,6 @@ from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.events.event_facets import (
     Interval,
     airflow_run,
-    dependencies,
     interval,
     is_drop,
     is_of,
@@ -31,14 +30,11 @@ from lineage_backfill.lineage.events.event_facets import (
     run_backfill,
     run_keys,
     spark_job_type,
-    statistics,
     symlinks,
     was_triggered,
     write_mode,
 )
 from lineage_backfill.lineage.events.folded import (
-    ARGUMENTS,
-    CONF,
     NOTHING,
     OF_DATASETS,
     OF_JOBS,
@@ -69,8 +65,8 @@ _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 #: The run facets that are read, except the nominal time, which most runs have.
 RARE_RUN_FACETS = frozenset(
     {
-        *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
-        *("lineageBackfill_run", "parent", "parentRun", *ARGUMENTS),
+        *("airflow", "airflowDagRun", "airflow_runArgs"),
+        *("lineageBackfill_run", "parent", "parentRun"),
     }
 )
 #: Control characters and lone surrogates: never intended, and harmful in terminals and databases.
@@ -103,7 +99,6 @@ class LineageBuilder:
         self._jobs: dict[Name, Job] = {}
         self._datasets: dict[Name, Dataset] = {}
         self._run_ios: dict[tuple[object, ...], RunIO] = {}
-        self._before: dict[Name, set[Name]] = {}  # jobs that start after others
         # Not a bound method: that would be a reference cycle.
         links = partial(_links, self._limits.name_length)
         self._of_datasets: Readers = {
@@ -190,8 +185,6 @@ class LineageBuilder:
         job = self._job({"namespace": new.namespace, "name": new.name})
         job.runs, was.runs = was.runs | job.runs, {}
         merge(job.facets, was.facets)
-        if was.after:
-            job.after = _newest(job.after, was.after, frozenset.__or__)
         job.spark |= was.spark
         job.is_test |= was.is_test
         for name, told in was.modes.items():
@@ -214,11 +207,9 @@ class LineageBuilder:
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
         if self._unreadable:
-            said.append(
-                f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
-            )
+            said.append(f"{self._unreadable} facets `subset` cannot be read; left out")
         jobs_by_name = dict(sorted(self._jobs.items()))
-        reading = Reading(jobs_by_name, self._datasets, self._before, self._limits.columns, said)
+        reading = Reading(jobs_by_name, self._datasets, self._limits.columns, said)
         aliases = reading.aliases()
         jobs, columns = reading.job_nodes(aliases)
         datasets = reading.dataset_nodes(aliases)
@@ -251,7 +242,8 @@ class LineageBuilder:
             if kind and kind not in job.spark:
                 job.spark |= {kind}
             job.is_test = job.is_test or is_test(facets.get("jobType"))
-        inputs, outputs = event.get("inputs"), event.get("outputs")
+        outputs = event.get("outputs")
+        inputs = _with_renamed(event.get("inputs"), outputs)
         run_io = self._run_io(inputs, outputs, when) if inputs or outputs else NOTHING
         run_item = event.get("run")
         if run_item is not None:
@@ -260,7 +252,7 @@ class LineageBuilder:
                 self._fold_read(run, inputs)
             for item in outputs or ():
                 if facets := item.get("outputFacets"):
-                    self._fold_written(run, item, facets, event.get("eventType"), when)
+                    self._fold_written(run, facets.get("subset"))
                 if facets := item.get("facets"):
                     _fold_mode(job, item, facets.get("lifecycleStateChange"), when)
         elif run_io is not NOTHING:
@@ -305,19 +297,12 @@ class LineageBuilder:
             if len(keys) == 1:
                 run.read |= {(item["namespace"], item["name"], *keys)}
 
-    def _fold_written(self, run: Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
-        """Record which partitions of an output were written, and how much."""
-        if subset := facets.get("subset"):
-            try:
-                run.wrote |= subset_keys(subset)
-            except SHAPE_ERRORS:
-                self._unreadable += 1
-        told = facets.get("outputStatistics")
-        if told and kind == "COMPLETE":
-            dataset = self._datasets[output["namespace"], output["name"]]
-            numbers = statistics(told)
-            if dataset.written is None or (when, numbers) > dataset.written:
-                dataset.written = (when, numbers)
+    def _fold_written(self, run: Run, subset: Any) -> None:
+        """Record which partitions of an output were written."""
+        try:
+            run.wrote |= subset_keys(subset) if subset else frozenset()
+        except SHAPE_ERRORS:
+            self._unreadable += 1
 
     def _fold_run_facets(self, job: Job, run: Run, facets: Any, when: datetime) -> None:
         told = facets.get("nominalTime")
@@ -339,12 +324,11 @@ class LineageBuilder:
     ) -> tuple[Interval | None, str | None]:
         """Fold in rare run facets; return the interval and the keys in them."""
         nominal = None
-        kept = {name: facets.get(name) for name in ARGUMENTS}
+        kept = {}
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
         if airflow:
             nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
-            kept[CONF] = airflow
             if airflow is facets.get("airflow"):
                 failure = facets.get("errorMessage")
                 kept["airflow"] = {**airflow, "errorMessage": failure} if failure else airflow
@@ -357,26 +341,12 @@ class LineageBuilder:
             if backfill and (run.backfill is None or backfill > run.backfill):
                 run.backfill = backfill
         keep(job.facets, kept, OF_RUNS, when)
-        if told := facets.get("jobDependencies"):
-            self._fold_dependencies(job, told, when)
         if parent := facets.get("parent") or facets.get("parentRun"):
             name = self._job(parent["job"]).name
             if not job.spark and is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
                 job.spark = frozenset("?")
             _fold_parent(job, run, name, parent_run_id(parent), when)
         return nominal, key
-
-    def _fold_dependencies(self, job: Job, facet: Any, when: datetime) -> None:
-        try:
-            upstream, downstream = dependencies(facet)
-            for name in (*upstream, *downstream):
-                _check(self._limits.name_length, name, "job")
-        except SHAPE_ERRORS:
-            self._unreadable += 1
-            return
-        job.after = _newest(job.after, (when, frozenset(upstream)), frozenset.__or__)
-        for name in downstream:
-            self._before.setdefault(name, set()).add(job.name)
 
     def _run_io(self, inputs: Any, outputs: Any, when: datetime) -> RunIO:
         reads = self._seen(inputs, when) if inputs else []
@@ -422,9 +392,6 @@ class LineageBuilder:
             facets = item.get("facets")
             if facets:
                 keep(dataset.facets, facets, self._of_datasets, when)
-            if facets and (before := renamed_from(facets.get("lifecycleStateChange"))):
-                _check(self._limits.name_length, before, "dataset")
-                dataset.former[before] = max(dataset.former.get(before, when), when)
             found.append(dataset)
         return found
 
@@ -442,6 +409,11 @@ class LineageBuilder:
             self._without_zone += 1
             return when.replace(tzinfo=UTC)
         return when
+
+
+def _with_renamed(inputs: Any, outputs: Any) -> Any:
+    renamed = [before for one in outputs or () for before in renamed_from(one)]
+    return [*(inputs or ()), *renamed] if renamed else inputs
 
 
 def _fold_mode(job: Job, output: Any, change: Any, when: datetime) -> None:

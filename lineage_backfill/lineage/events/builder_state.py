@@ -38,10 +38,8 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     numbers: dict[Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
-        written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
         told = dataset.told and [dataset.told[0].isoformat(), dataset.told[1].facet]
-        former = [[*name, when.isoformat()] for name, when in dataset.former.items()]
-        yield ["dataset", *dataset.name, _plain(dataset.facets), written, told, former]
+        yield ["dataset", *dataset.name, _plain(dataset.facets), told]
     run_ios: dict[RunIO, int] = {}
     for job in builder._jobs.values():
         named = [run.run_io for run in job.runs.values()]
@@ -51,15 +49,12 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
                 yield ["run_io", *_numbered(run_io, numbers)]
         declared = job.declared and [job.declared[0].isoformat(), run_ios[job.declared[1]]]
         parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
-        after = job.after and [job.after[0].isoformat(), *map(list, sorted(job.after[1]))]
         modes = [[*name, when.isoformat(), mode] for name, (when, mode) in job.modes.items()]
         kinds = [sorted(job.spark), job.is_test, modes]
-        yield ["job", *job.name, parent, declared, _plain(job.facets), after, *kinds]
+        yield ["job", *job.name, parent, declared, _plain(job.facets), *kinds]
         for run_id, run in job.runs.items():
             values = (getattr(run, name) for name in _RUN)
             yield ["run", run_id, *(_plain_value(value, run_ios) for value in values)]
-    for name, others in builder._before.items():
-        yield ["before", *name, *map(list, sorted(others))]
     newest = builder.newest and builder.newest.isoformat()
     yield ["end", newest, builder._without_zone, builder._unreadable]
 
@@ -78,14 +73,13 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             run_id, *values = record
             job.runs[run_id] = _run(values, run_ios)
         elif kind == "job":
-            namespace, name, parent, declared, facets, after, spark, is_test, modes = record
+            namespace, name, parent, declared, facets, spark, is_test, modes = record
             job = builder._jobs[namespace, name] = Job((namespace, name))
             job.spark, job.is_test = frozenset(spark), is_test
             job.modes = {(one[0], one[1]): (_instant(one[2]), one[3]) for one in modes}
             job.facets = _facets(facets)
             job.parent = _dated(parent, tuple)
             job.declared = _dated(declared, lambda rest: run_ios[rest[0]])
-            job.after = _dated(after, lambda rest: frozenset(map(tuple, rest)))
         elif kind == "run_io":
             reads, writes, columns = record
             run_io = RunIO(
@@ -95,17 +89,12 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             run_ios.append(NOTHING if run_io == NOTHING else builder._shared(run_io))
         elif kind == "dataset":
-            namespace, name, facets, written, told, former = record
+            namespace, name, facets, told = record
             dataset = builder._datasets[namespace, name] = Dataset((namespace, name))
             dataset.facets = _facets(facets)
-            dataset.written = _dated(written, tuple)
-            dataset.former = {(one[0], one[1]): _instant(one[2]) for one in former}
             if told is not None:
                 dataset.told = _instant(told[0]), builder._columns(dataset, told[1])
             datasets.append(dataset)
-        elif kind == "before":
-            namespace, name, *others = record
-            builder._before[namespace, name] = set(map(tuple, others))
         elif kind == "form":
             if record != list(_RUN):
                 raise ValueError("runs are kept in another form")

@@ -45,13 +45,10 @@ class RunFacets(TypedDict, total=False):
     airflowDagRun: Any
     airflow_runArgs: Any
     errorMessage: Any
-    executionParameters: Any
-    jobDependencies: Any
     lineageBackfill_run: Any
     parent: Any
     parentRun: Any
     processing_engine: Any
-    spark_properties: Any
     spark_version: Any
 
 
@@ -88,7 +85,6 @@ class OutputFacets(TypedDict, total=False):
     """The facets of a dataset as one run writes it."""
 
     subset: Any
-    outputStatistics: Any
 
 
 class _Dataset(_Named, total=False):

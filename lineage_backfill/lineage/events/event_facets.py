@@ -9,12 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from lineage_backfill import redaction
-
 #: Most keys of one run.
 _MOST_KEYS: Final = 1_000
-#: Most arguments of one run.
-_MOST_ARGUMENTS: Final = 1_000
 #: The longest id that Airflow takes.
 _AN_ID: Final = 250
 #: The addresses in Python's text of a list of assets.
@@ -130,15 +126,6 @@ def _boxed(box: Any) -> list[str]:
     return [one.removeprefix("/") for one in found]
 
 
-def dependencies(facet: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the jobs before and after a run, from a `jobDependencies` facet."""
-    upstream, downstream = (
-        [(item["job"]["namespace"], item["job"]["name"]) for item in _items(facet, side)]
-        for side in ("upstream", "downstream")
-    )
-    return upstream, downstream
-
-
 def parent_run_id(facet: Any) -> str | None:
     """Return the id of the run that a `parent` facet names."""
     run = facet.get("run")
@@ -146,27 +133,20 @@ def parent_run_id(facet: Any) -> str | None:
     return run_id if type(run_id) is str else None
 
 
-def statistics(facet: Any) -> tuple[int, int, int]:
-    """Return rows, bytes and files of an `outputStatistics` facet, -1 for absent values."""
-    return _count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount")
-
-
 def is_drop(facet: Any) -> bool:
     """Return whether a `lifecycleStateChange` facet says that the dataset was dropped."""
     return _text(facet, "lifecycleStateChange") == "DROP"
 
 
-def renamed_from(facet: Any) -> tuple[str, str] | None:
-    """Return the previous name of a dataset from a `lifecycleStateChange` facet."""
-    if not isinstance(facet, dict) or facet.get("lifecycleStateChange") != "RENAME":
-        return None
-    before = facet.get("previousIdentifier")
-    if not isinstance(before, dict):
-        return None
-    namespace, name = before.get("namespace"), before.get("name")
-    if not (isinstance(namespace, str) and isinstance(name, str)):
-        return None
-    return (namespace, name) if namespace.strip() and name.strip() else None
+def renamed_from(output: Any) -> list[Mapping[str, Any]]:
+    """Return the table that an output was until its job renamed it: a job that renames reads it."""
+    change: Any = (output.get("facets") or {}).get("lifecycleStateChange")
+    if _text(change, "lifecycleStateChange") != "RENAME":
+        return []
+    before = change.get("previousIdentifier")
+    found = before if isinstance(before, dict) else {}
+    name = {one: found.get(one) for one in ("namespace", "name")}
+    return [name] if all(isinstance(one, str) and one.strip() for one in name.values()) else []
 
 
 def spark_job_type(facet: Any) -> str:
@@ -270,35 +250,6 @@ def query(facet: Any) -> str | None:
     return _long(facet, "query")
 
 
-def parameters(facet: Any) -> dict[str, str] | None:
-    """Return the arguments of an `executionParameters` facet, secrets masked."""
-    return _arguments({item["key"]: item.get("value") for item in _items(facet, "parameters")})
-
-
-def properties(facet: Any) -> dict[str, str] | None:
-    """Return the properties of a `spark_properties` facet, secrets masked."""
-    return _arguments(facet.get("properties") or {})
-
-
-def dag_conf(facet: Any) -> dict[str, str] | None:
-    """Return the configuration of a DAG run in an `airflow` facet, secrets masked."""
-    return _arguments((facet.get("dagRun") or {}).get("conf") or {})
-
-
-def _arguments(found: Any) -> dict[str, str] | None:
-    """Return the arguments by name, None if there are none; values other than text as JSON."""
-    if len(found) > _MOST_ARGUMENTS or not all(type(name) is str for name in found):
-        raise ValueError("not the arguments of a run")
-    shown = redaction.document(dict(found), inside=True)
-    texts = {
-        name: one if type(one) is str else json.dumps(one, ensure_ascii=False, sort_keys=True)
-        for name, one in sorted(shown.items())
-    }
-    return {
-        name: f"{t[:_LONGEST]}…" if len(t) > _LONGEST else t for name, t in texts.items()
-    } or None
-
-
 def description(facet: Any) -> str | None:
     """Return the description of a `documentation` facet."""
     return _long(facet, "description")
@@ -386,11 +337,6 @@ def _word(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"neither a text nor a number: {value!r:.80}")
     return value
-
-
-def _count(facet: Any, member: str) -> int:
-    value = facet.get(member)
-    return value if type(value) is int and value >= 0 else -1
 
 
 def _text(facet: Any, member: str) -> str | None:

@@ -13,16 +13,13 @@ from typing import Any, Final
 
 from lineage_backfill.lineage.events.event_facets import (
     airflow_task,
-    dag_conf,
     description,
     fields,
     location,
     node_id,
     owners,
-    parameters,
     partitioning,
     processing,
-    properties,
     query,
     tags,
 )
@@ -59,39 +56,24 @@ OF_JOBS: Readers = {
     "dbt_node": ("stable_id", node_id),
     **_OF_BOTH,
 }
-#: Facets with the arguments of a run, by facet name.
-ARGUMENTS: Readers = {
-    "executionParameters": ("arguments", parameters),
-    "spark_properties": ("arguments", properties),
-}
-#: The name under which the arguments in an `airflow` facet are stored, besides the task.
-CONF: Final = "airflow.conf"
 #: Facets of runs that describe the job.
-OF_RUNS: Readers = {
-    "airflow": ("airflow", airflow_task),
-    CONF: ("arguments", dag_conf),
-    **ARGUMENTS,
-}
+OF_RUNS: Readers = {"airflow": ("airflow", airflow_task)}
 OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 
 
 class Dataset:
     """A dataset; compared by identity, which is what makes sets fast."""
 
-    __slots__ = (
-        *("columns", "facets", "former", "last_columns", "name", "ref", "told", "written"),
-    )
+    __slots__ = ("columns", "facets", "last_columns", "name", "ref", "told")
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.ref = DatasetRef(*name)
         self.facets: LatestFacets = {}
-        self.former: dict[Name, datetime] = {}  # names that it had, and when it got this one
         self.columns: dict[str, Columns] = {}
         self.last_columns: Columns | None = None
         #: Column lineage sent with the dataset itself, for any writer.
         self.told: tuple[datetime, Columns] | None = None
-        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: unknown
 
 
 class Columns:
@@ -175,14 +157,12 @@ class Job:
     """A job as its events tell of it."""
 
     __slots__ = (
-        *("after", "declared", "facets", "is_test", "modes", "name", "parent", "ref", "runs"),
-        "spark",
+        *("declared", "facets", "is_test", "modes", "name", "parent", "ref", "runs", "spark"),
     )
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.ref = JobRef(*name)
-        self.after: tuple[datetime, frozenset[Name]] | None = None
         self.runs: dict[str, Run] = {}
         self.facets: LatestFacets = {}
         self.parent: tuple[datetime, Name] | None = None

@@ -47,7 +47,6 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     ObservedRun,
-    Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -85,28 +84,25 @@ def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
 class Reading:
     """Reads the folded state; `said` collects warnings.
 
-    `jobs` are sorted; `before` are those that start before others; `most_columns`
-    bounds the column edges into one output.
+    `jobs` are sorted; `most_columns` bounds the column edges into one output.
     """
 
     jobs: Mapping[Name, Job]
     datasets: Mapping[Name, Dataset]
-    before: Mapping[Name, Collection[Name]]
     most_columns: int
     said: list[str]
 
     def aliases(self) -> dict[Name, DatasetRef]:
         """Map each linked name to the main name of its dataset.
 
-        The main name is that of the last rename, or else the least that a producer uses itself.
+        The main name is the least that a producer uses itself.
         """
         group: dict[Name, set[Name]] = {}
-        former = self._former()
-        linked = {n for n, one in self.datasets.items() if "symlinks" in one.facets or n in former}
+        linked = {name for name, one in self.datasets.items() if "symlinks" in one.facets}
         for name in sorted(linked):
             dataset = self.datasets[name]
             links = _says(dataset.facets, "symlinks", dataset.ref, self.said) or ()
-            for alias in (*links, *former.get(name, ())):
+            for alias in links:
                 one = group.setdefault(name, {name})
                 other = group.setdefault(alias, {alias})
                 if one is not other:
@@ -117,36 +113,15 @@ class Reading:
         refs: dict[Name, DatasetRef] = {}
         for name, members in group.items():
             if name not in refs:
-                got = [(max(former[one].values()), one) for one in members if one in former]
-                ref = DatasetRef(*(max(got)[1] if got else min(members & linked or members)))
+                ref = DatasetRef(*min(members & linked or members))
                 refs.update(dict.fromkeys(members, ref))
         return refs
-
-    def _former(self) -> dict[Name, dict[Name, datetime]]:
-        """Map each new name of a dataset to its earlier names, with the time of the rename.
-
-        A name that several datasets had in turn, as of a staging table, belongs to the last one.
-        """
-        given: dict[Name, list[tuple[datetime, Name]]] = {}
-        for name, dataset in self.datasets.items():
-            for before, when in dataset.former.items():
-                given.setdefault(before, []).append((when, name))
-        found: dict[Name, dict[Name, datetime]] = {}
-        for before, names in sorted(given.items()):
-            when, name = max(names)
-            found.setdefault(name, {})[before] = when
-            if len(names) > 1:
-                self.said.append(
-                    f"{DatasetRef(*before)} was renamed to {len(names)} datasets in turn: what "
-                    f"reads or writes it counts as of the last one, {DatasetRef(*name)}"
-                )
-        return found
 
     def job_nodes(
         self, aliases: Mapping[Name, DatasetRef]
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         """Return the jobs, sorted, and where the columns that they write come from."""
-        nodes, columns, after = [], list[ColumnEdge](), self._after()
+        nodes, columns = [], list[ColumnEdge]()
         edges: dict[Name, Edges] = {}
         if any(dataset.told for dataset in self.datasets.values()):
             edges = {name: job.edges(self.jobs) for name, job in self.jobs.items()}
@@ -163,7 +138,7 @@ class Reading:
                     f"the last completed run of {job.ref} named no datasets; older runs did"
                 )
             parent = sound.get(name)
-            made = _job_node(job, found, aliases, parent, after.get(name, ()), self.said)
+            made = _job_node(job, found, aliases, parent, self.said)
             nodes.append(replace(made, edges_of=spans[name]) if name in spans else made)
             if lineages := _lineages(found.now, writers):
                 columns += self._column_edges(job.ref, lineages, found.whole, aliases)
@@ -198,16 +173,6 @@ class Reading:
             for run_id, run in runs:
                 if not run.is_mark:
                     yield run_record(job, run_id, run)
-
-    def _after(self) -> dict[Name, tuple[JobRef, ...]]:
-        """Return the jobs that each job starts after, as reported by either."""
-        after = {name: set(job.after[1]) for name, job in self.jobs.items() if job.after}
-        for name, others in self.before.items():
-            after.setdefault(name, set()).update(others)
-        return {
-            name: tuple(JobRef(*other) for other in sorted(others))
-            for name, others in after.items()
-        }
 
     def _dropped(self) -> set[Dataset]:
         """Return the datasets that were dropped, and that no later run names."""
@@ -285,7 +250,6 @@ def _job_node(
     edges: Edges,
     aliases: Mapping[Name, DatasetRef],
     parent: Name | None,
-    after: tuple[JobRef, ...],
     said: list[str],
 ) -> JobNode:
     now, ever = edges.now, edges.ever
@@ -309,7 +273,6 @@ def _job_node(
         former_reads=former[0],
         former_writes=former[1],
         parent=parent and JobRef(*parent),
-        after=after,
         is_action=job.is_action,
         modes=tuple(sorted((ref, modes[ref]) for ref in writes if ref in modes)),
         past_reads=_past_reads(job, aliases),
@@ -363,20 +326,9 @@ def _dataset_node(
     return DatasetNode(
         ref=ref,
         aliases=aliases,
-        written=_written(known),
         dropped=dropped,
         **_told(kept, OF_DATASETS, ref, said),
     )
-
-
-def _written(datasets: Iterable[Dataset]) -> Written | None:
-    """Return the last write to a dataset, under any of its names."""
-    known = [one.written for one in datasets if one.written]
-    if not known:
-        return None
-    told = max(known)
-    rows, size, files = (None if number < 0 else number for number in told[1])
-    return Written(at=told[0], rows=rows, size=size, files=files)
 
 
 def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:

@@ -57,7 +57,6 @@ def rename_jobs(snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef]) -> Lin
             node,
             ref=named(node.ref),
             parent=node.parent and named(node.parent),
-            after=tuple(sorted(map(named, node.after))),
         )
         for node in snapshot.jobs.values()
     ]
@@ -128,13 +127,11 @@ def _whole_job(
     """Return one job for several: the chosen one, with the edges of the others as former."""
     reads = {d for one in nodes for d in (*one.reads, *one.former_reads)}.difference(chosen.reads)
     writes = {d for one in nodes for d in (*one.writes, *one.former_writes)}
-    after = {named(job) for one in nodes for job in one.after} - {ref}
     parent = chosen.parent and named(chosen.parent)
     return replace(
         chosen,
         ref=ref,
         parent=None if parent == ref else parent,
-        after=tuple(sorted(after)),
         former_reads=tuple(sorted(reads)),
         former_writes=tuple(sorted(writes.difference(chosen.writes))),
         past_reads=tuple(sorted(past for one in nodes for past in one.past_reads)),
@@ -278,7 +275,6 @@ def _rebuilt(
 def _merged(
     whole: DatasetRef, nodes: list[DatasetNode], into: Mapping[DatasetRef, DatasetRef]
 ) -> DatasetNode:
-    # Amounts written are known for parts only, and would be wrong for the whole.
     newest = list(reversed(nodes))
     return DatasetNode(
         ref=whole,

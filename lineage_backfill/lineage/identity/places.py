@@ -316,11 +316,6 @@ def _refuse_two(place: str, found: Sequence[DatasetDeclaration]) -> None:
         )
 
 
-def tied_names(node: DatasetNode, places: Places) -> Iterator[DatasetRef]:
-    """Yield the names of a declared dataset that come from its location."""
-    return (ref for ref in node.aliases if places.find(ref, linked=True))
-
-
 def _meet(one: Parts, other: Parts) -> bool:
     """Return whether two table names match; a missing catalog matches any."""
     return one[-2:] == other[-2:] and (len(one) != len(other) or one == other)
@@ -339,9 +334,6 @@ def _completed(
     return structs.replace(
         node,
         aliases=tuple(sorted({*node.aliases, *whole.values()} - {target})),
-        written=max(
-            (one.written for one in nodes if one.written), key=lambda w: w.at, default=None
-        ),
         dropped=bool(nodes) and all(one.dropped for one in nodes),
     )
 

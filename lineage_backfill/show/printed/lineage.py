@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from lineage_backfill.show.printed.common import Count, Instant, LineageOrigin, Name
+from lineage_backfill.show.printed.common import Count, LineageOrigin, Name
 
 
 class AirflowTask(TypedDict):
@@ -26,7 +26,6 @@ class LineageJob(TypedDict):
     former_writes: NotRequired[list[Name]]
     parent: NotRequired[Name]
     parts: NotRequired[list[Name]]
-    after: NotRequired[list[Name]]
     processing: NotRequired[str]
     airflow: NotRequired[AirflowTask]
     owners: NotRequired[list[str]]
@@ -34,17 +33,7 @@ class LineageJob(TypedDict):
     location: NotRequired[str]
     query: NotRequired[str]
     description: NotRequired[str]
-    arguments: NotRequired[dict[str, str]]
     partitioning: NotRequired[dict[str, Any]]
-
-
-class LastWrite(TypedDict):
-    """The last write to a dataset."""
-
-    at: Instant
-    rows: NotRequired[Count]
-    bytes: NotRequired[Count]
-    files: NotRequired[Count]
 
 
 class LineageDataset(TypedDict):
@@ -56,7 +45,6 @@ class LineageDataset(TypedDict):
     owners: NotRequired[list[str]]
     tags: NotRequired[list[str]]
     partitioning: NotRequired[dict[str, Any]]
-    written: NotRequired[LastWrite]
     dropped: NotRequired[Literal[True]]
 
 

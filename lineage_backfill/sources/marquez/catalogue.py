@@ -28,8 +28,6 @@ from lineage_backfill.sources.marquez.api import (
 )
 from lineage_backfill.sources.marquez.history import EventHistory, is_whole
 
-#: Names that Marquez itself adds to the arguments of a run, from its facets.
-_FROM_FACETS = frozenset({"nominal_start_time", "nominal_end_time", "run_id", "name", "namespace"})
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: Most names of one job: parents may have parents, even in a cycle.
 _MAX_NAMES = 100
@@ -386,16 +384,13 @@ def _events_of(run: Any, item: dict[str, str], state: str, ends: Edges) -> Itera
 
 
 def _run_facets(run: Any) -> dict[str, Any]:
-    """Return the facets of a run, with its nominal time and arguments."""
+    """Return the facets of a run, with its nominal time."""
     facets = dict(run.get("facets") or {})
     arguments = run.get("args") or {}
     start = run.get("nominalStartTime") or arguments.get("nominal_start_time")
     end = run.get("nominalEndTime") or arguments.get("nominal_end_time")
     if start and not facets.get("nominalTime"):
         facets["nominalTime"] = {"nominalStartTime": start, "nominalEndTime": end}
-    if given := arguments.keys() - _FROM_FACETS:
-        rows = [{"key": name, "value": arguments[name]} for name in sorted(given)]
-        facets.setdefault("executionParameters", {"parameters": rows})
     return facets
 
 

@@ -56,16 +56,6 @@ def planned(
 
 def test_nothing_told_is_nothing_said() -> None:
     assert said() == []
-    report = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), after=(TASK,))
-    assert said(report) == [], "the data leads there as well"
-    assert said(JobNode(ref=MAIL, after=(JobRef("n", "other"),))) == []
-
-
-def test_what_an_orchestrator_starts_after_a_planned_job_is_missed_aloud() -> None:
-    for waited_for in (REPORT, DAG, TASK):  # a DAG is its tasks
-        (text,) = said(JobNode(ref=MAIL, after=(waited_for,)))
-        assert text.startswith("not planned: their orchestrator starts them after planned jobs")
-        assert text.endswith(": n:mail")
 
 
 def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from lineage_backfill.critic.review import Finding, review
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
-from tests.unit.planning.world import NOW, dataset, declarations, job, lineage
+from lineage_backfill.lineage.snapshot import DatasetNode, LineageSnapshot
+from tests.unit.planning.world import NOW, dataset, declarations, lineage
 
 EDGES = """
     raw > clean > clean
@@ -72,21 +71,10 @@ CASES = {
         ("error", "unknown-job", '[[job]] "dayly"'),
         "Nearest: w:daily",
     ),
-    "a job that only the file knows": (
-        DAILY.replace("daily", "new")
-        + "[[job.reads]]\ndataset = 'clean'\n[[job.writes]]\ndataset = 'daily'",
-        ("note", "declared-job", '[[job]] "new"'),
-        "",
-    ),
     "an edge to a misspelt dataset": (
         DAILY + "[[job.reads]]\ndataset = 'clen'",
         ("error", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
         "Nearest: w:clean. Correct the name; if it is right, declare it in a [[dataset]].",
-    ),
-    "an edge that the lineage does not have": (
-        DAILY + "[[job.reads]]\ndataset = 'raw'",
-        ("note", "declared-edge", '[[job]] "daily" [[job.reads]] "raw"'),
-        "",
     ),
     "an edge of a glob that no job has": (
         DAILY.replace("daily", "d*") + "[[job.reads]]\ndataset = 'raw'",
@@ -185,40 +173,6 @@ def test_a_column_that_the_schema_does_not_have_is_found() -> None:
     (one,) = found(DAYS.replace('"ds"', '"dtt"') + JOBS, snapshot)
     assert one.text == "no column 'dtt' in rates, raw"
     assert one.hint == "Did you mean dt?"
-
-
-def test_what_the_lineage_says_otherwise_is_found() -> None:
-    hours = DatasetNode(ref=dataset("raw"), partitioning={"grain": "hour"})
-    history = tuple(
-        ObservedRun(
-            job=job("clean"),
-            run_id=str(day),
-            state="COMPLETE",
-            nominal_start=(start := NOW.replace(hour=0) - timedelta(days=day)),
-            nominal_end=start + timedelta(days=1),
-        )
-        for day in range(4)
-    )
-    snapshot = LineageSnapshot.of(lineage(EDGES).jobs.values(), [hours], history=history)
-    week = TABLE.format("clean").replace("day", "week")
-    findings = found(DAYS + TABLE.format("raw") + week + JOBS, snapshot)
-    assert [(one.kind, one.text) for one in findings] == [
-        (
-            "contradiction",
-            "is declared day in UTC, and the partitioning facet in the lineage differs",
-        ),
-        (
-            "contradiction",
-            "is declared week in UTC, and the nominal times of 4 runs are each one day in UTC",
-        ),
-    ]
-
-
-def test_edges_that_only_older_runs_had_are_told_as_such() -> None:
-    node = JobNode(ref=job("daily"), writes=(dataset("d"),), former_reads=(dataset("old"),))
-    snapshot = LineageSnapshot.of([node], [DatasetNode(ref=dataset("old"))])
-    (one,) = found(DAYS + DAILY + "[[job.reads]]\ndataset = 'old'", snapshot)
-    assert one.text == "this edge is from older runs only; it is added to the lineage"
 
 
 def test_a_namespace_that_nothing_has_is_found() -> None:

@@ -17,7 +17,7 @@ from lineage_backfill.lineage.events.build import RARE_RUN_FACETS, BuildLimits, 
 from lineage_backfill.lineage.events.event import DatasetFacets, JobFacets, RunFacets
 from lineage_backfill.lineage.events.folded import OF_DATASETS, OF_JOBS
 from lineage_backfill.lineage.identity.merge import fold_children
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, Written
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
@@ -951,50 +951,14 @@ def test_what_runs_write_by_subset_facets() -> None:
     }
 
 
-def test_how_much_was_written_last() -> None:
-    events = [event("COMPLETE", minute, run=f"r{minute}", writes="c") for minute in (1, 2, 3)]
-    for number, one in enumerate(events):
-        told = {"rowCount": number, "size": "many", "fileCount": -1}
-        one["outputs"][0]["outputFacets"] = {"outputStatistics": told}
-    failed = event("FAIL", 9, run="r9", writes="c")
-    failed["outputs"][0]["outputFacets"] = {"outputStatistics": {"rowCount": 99}}
-    for order in (events, events[::-1]):
-        written = build(*order, failed).datasets[DatasetRef("d", "c")].written
-        at = datetime(2024, 1, 1, 0, 3, tzinfo=UTC)
-        assert written == Written(at=at, rows=2)
-
-
-def test_what_an_orchestrator_starts_after_what() -> None:
-    job = {"job": {"namespace": "n", "name": "etl.load"}, "dependency_type": "IMPLICIT"}
-    after = event("START", 1, job="report", facets={"jobDependencies": {"upstream": [job]}})
-    before = event(
-        "START",
-        1,
-        job="etl.clean",
-        facets={"jobDependencies": {"downstream": [job], "upstream": None}},
-    )
-    jobs = build(after, before, event("START", 1, job="etl.load")).jobs
-    assert {ref.name: words(node.after) for ref, node in jobs.items()} == {
-        "etl.clean": "",
-        "etl.load": "etl.clean",
-        "report": "etl.load",
-    }
-    # What the newest run waits for counts.
-    later = event("START", 2, job="report", run="r2", facets={"jobDependencies": {"upstream": []}})
-    later["run"]["facets"]["jobDependencies"]["upstream"] = [
-        {"job": {"namespace": "n", "name": "other"}}
-    ]
-    assert words(node(build(later, after), "report").after) == "other"
-
-
 def test_facets_of_another_shape_are_left_out_and_said() -> None:
-    odd = event("COMPLETE", 1, reads="a", facets={"jobDependencies": {"upstream": [{"job": 3}]}})
+    odd = event("COMPLETE", 1, reads="a")
     odd["outputs"] = [{"namespace": "d", "name": "c"} | subset("output")]
     odd["outputs"][0]["outputFacets"]["subset"]["outputCondition"] = {"type": "partition"}
     snapshot = build(odd)
     assert words(node(snapshot).reads) == "a"
     (said,) = snapshot.warnings
-    assert said.startswith("2 facets `subset` or `jobDependencies` cannot be read")
+    assert said.startswith("1 facets `subset` cannot be read")
 
 
 @pytest.mark.parametrize(("later", "dropped"), [("", True), ("START", False), ("COMPLETE", False)])
@@ -1016,49 +980,20 @@ def renamed(second: int, old: str, new: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize(
-    ("renames", "name"),
-    [
-        ([("tmp", "t")], "t"),
-        ([("tmp", "x"), ("x", "t")], "t"),  # the last name counts
-        ([("t", "kept"), ("tmp", "t")], "t"),  # a table swapped for another one
-        ([("tmp", "t"), ("tmp", "t")], "t"),
-    ],
-)
-def test_a_renamed_dataset_is_one_under_all_its_names(
-    renames: list[tuple[str, str]], name: str
-) -> None:
+def test_a_job_that_renames_a_dataset_reads_it() -> None:
     events = [event("COMPLETE", 1, job="w", run="w", writes="tmp")]
-    events += [renamed(3 + number, *names) for number, names in enumerate(renames)]
-    events += [event("COMPLETE", 2, job="r", run="r", reads="t")]
+    events += [renamed(3, "tmp", "a"), renamed(4, "tmp", "b")]  # a staging table, used in turn
     for order in (events, events[::-1]):
-        snapshot = build(*order)
-        assert words(node(snapshot, "w").writes) == words(node(snapshot, "r").reads) == name
-        (made,) = snapshot.datasets.values()
-        assert {ref.name for ref in made.aliases} == {n for pair in renames for n in pair} - {name}
-        assert not made.dropped
-
-
-def test_datasets_that_had_one_name_in_turn_stay_apart() -> None:
-    events = [renamed(1, "tmp", "a"), renamed(2, "tmp", "b"), renamed(3, "tmp", "a")]
-    events += [event("COMPLETE", 4, job="w", run="w", writes="tmp")]
-    for order in (events, events[::-1]):
-        snapshot = build(*order)
-        assert {one.ref.name: words(one.aliases) for one in snapshot.datasets.values()} == {
-            "a": "tmp",
-            "b": "",
-        }
-        assert words(node(snapshot, "w").writes) == "a"
-        (said,) = snapshot.warnings
-        assert "d:tmp was renamed to 2 datasets in turn" in said
+        mover = node(build(*order), "mover")
+        assert (words(mover.reads), words(mover.writes)) == ("tmp", "b")
+        assert words(mover.former_writes) == "a"
 
 
 @pytest.mark.parametrize("before", [None, 3, {}, {"namespace": "d"}, {"namespace": "d", "name": 1}])
-def test_a_rename_that_names_nothing_before_it_links_nothing(before: Any) -> None:
+def test_a_rename_that_names_nothing_before_it_reads_nothing(before: Any) -> None:
     told = renamed(3, "tmp", "t")
     told["outputs"][0]["facets"]["lifecycleStateChange"]["previousIdentifier"] = before
-    (made,) = build(told).datasets.values()
-    assert (made.ref.name, made.aliases) == ("t", ())
+    assert words(node(build(told), "mover").reads) == ""
 
 
 @pytest.mark.parametrize(

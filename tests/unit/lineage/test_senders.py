@@ -314,37 +314,3 @@ def test_ids_that_airflow_cannot_have_sent_are_reported(facet: Any) -> None:
     snapshot = build(event("COMPLETE", 1, "j", airflow=facet))
     assert [node.airflow for node in snapshot.jobs.values()] == [None]
     assert "its facet `airflow` cannot be read" in snapshot.warnings[0]
-
-
-def test_arguments_are_those_that_the_newest_run_told_without_secrets() -> None:
-    def given(**arguments: Any) -> Any:
-        return {"parameters": [{"key": key, "value": one} for key, one in arguments.items()]}
-
-    task = {"dag": {"dag_id": "d"}, "task": {"task_id": "t"}}
-    conf = {"region": "eu", "db": {"password": "pa55", "host": "h"}}
-    url = "jdbc:postgresql://me:pa55@h/db"
-    snapshot = build(
-        event("START", 1, "j", run="old", executionParameters=given(depth="1", gone="x")),
-        event("START", 2, "j", executionParameters=given(depth=3, api_key="k", source=url)),
-        event("COMPLETE", 3, "j", spark_properties={"properties": {"spark.app.name": "shop"}}),
-        event("COMPLETE", 4, "by_hook", airflow={**task, "dagRun": {"conf": conf}}),
-        event("COMPLETE", 5, "bare", executionParameters={"parameters": []}),
-    )
-    assert [dict(node.arguments or {}) for node in snapshot.jobs.values()] == [
-        {},
-        {"db": '{"host": "h", "password": "***"}', "region": "eu"},
-        {
-            "depth": "3",
-            "api_key": "***",
-            "source": "jdbc:postgresql://me:***@h/db",
-            "spark.app.name": "shop",
-        },
-    ]
-    assert snapshot.warnings == ()
-
-
-@pytest.mark.parametrize("value", [{"parameters": 3}, {"parameters": [{"value": 1}]}, "text"])
-def test_arguments_that_cannot_be_read_are_reported(value: Any) -> None:
-    snapshot = build(event("COMPLETE", 1, "j", executionParameters=value))
-    assert [node.arguments for node in snapshot.jobs.values()] == [None]
-    assert "its facet `executionParameters` cannot be read" in snapshot.warnings[0]

@@ -134,17 +134,6 @@ def _around(pairs: frozenset[Pair], back: int, ahead: int) -> frozenset[Pair]:
 
 
 @properties(80)
-@given(pair_sets, st.frozensets(st.integers(-4, 8), max_size=4))
-def test_ranges_are_cut_where_asked(pairs: frozenset[Pair], cuts: frozenset[int]) -> None:
-    parts = list(of_pairs(pairs).cut_at(cuts))
-    check(PartitionSet.union(parts), pairs)
-    assert sum(map(len, parts)) == len(pairs)
-    for part in parts:
-        assert part.ordinals.is_range
-        assert not cuts & set(list(part.ordinals)[1:])
-
-
-@properties(80)
 @given(pair_sets, st.integers(0, 3), st.integers(-5, 4), st.integers(-1, 7))
 def test_a_calendar_widens_within_its_keys(
     pairs: frozenset[Pair], by: int, first: int, last: int

@@ -51,7 +51,7 @@ def one_by_one(declared: Declarations, jobs: int) -> Declarations:
 @pytest.mark.parametrize("seed", range(24))
 def test_jobs_alike_are_planned_as_each_by_itself(seed: int) -> None:
     edges, jobs = graph(seed)
-    batch = ("", 'batch = "range"', "batch = 2", 'batch = "aligned"')[seed % 4]
+    batch = ("", 'batch = "range"', "batch = 2")[seed % 3]
     declared = declarations(f'{DATASETS}[[job]]\nname = "*"\n{batch}', max_runs=100_000)
     asked = request(
         {"hour_root": "2024-03-09T22..2024-03-10T03", "day_other": "2024-03-20,2024-03-31"}
@@ -67,7 +67,7 @@ def _said(made: Plan) -> tuple[object, ...]:
     return made.jobs, made.runs, made.totals, made.warnings
 
 
-@pytest.mark.parametrize("batch", ['"key"', '"range"', "2", '"aligned"'])
+@pytest.mark.parametrize("batch", ['"key"', '"range"', "2"])
 def test_a_blocked_job_has_no_runs_however_it_is_batched(batch: str) -> None:
     made = plan(
         request({"day_root": "2024-03-10"}),

@@ -101,29 +101,6 @@ def test_a_range_of_static_keys_is_one_run() -> None:
     assert [shown(run.partitions) for run in runs_of(made, "j")] == ["eu, us"]
 
 
-def test_aligned_ranges_are_cut_where_the_readers_partitions_begin() -> None:
-    made = plan(
-        request({"hours": "2024-03-09T22..2024-03-11T01"}),
-        "hours > j > hours2\nhours2 > k > days",
-        batched("j", '"aligned"'),
-    )
-    assert [shown(run.partitions) for run in runs_of(made, "j")] == [
-        "2024-03-09T22..2024-03-09T23",
-        "2024-03-10T00..2024-03-10T23",
-        "2024-03-11T00..2024-03-11T01",
-    ]
-    assert waits(made, "k")["2024-03-10"] == ["j[2024-03-10T00..2024-03-10T23]"]
-
-
-def test_aligned_without_a_planned_reader_is_one_range() -> None:
-    made = plan(
-        request({"hours": "2024-03-09T22..2024-03-11T01"}),
-        "hours > j > hours2",
-        batched("j", '"aligned"'),
-    )
-    assert [shown(run.partitions) for run in runs_of(made, "j")] == ["2024-03-09T22..2024-03-11T01"]
-
-
 def test_a_day_waits_for_its_24_hours_and_no_others() -> None:
     made = plan(
         request({"hours": "2024-03-10T00..2024-03-12T23"}),

@@ -124,7 +124,7 @@ def test_a_job_of_which_every_run_failed_has_no_edges_in_the_catalogue_either() 
     assert [ref.name for ref in snapshot.jobs[JobRef("n", "j1")].former_writes] == ["b"]
 
 
-def test_nominal_times_and_arguments_of_runs_without_events_are_those_of_marquez() -> None:
+def test_nominal_times_of_runs_without_events_are_those_of_marquez() -> None:
     server = FakeMarquez([event(1)])
     server.purge("2025-01-01T00:00:00Z")
 
@@ -134,16 +134,13 @@ def test_nominal_times_and_arguments_of_runs_without_events_are_those_of_marquez
         server.before_answer = lambda *_: None
         status, body = server.answer(path, query)
         server.before_answer = with_arguments
-        given = {"region": "eu", "db.password": "pa55", "run_id": "above"}
-        body["runs"][0]["args"] = {"nominal_start_time": "2022-12-31T00:00Z[UTC]", **given}
+        body["runs"][0]["args"] = {"nominal_start_time": "2022-12-31T00:00Z[UTC]", "region": "eu"}
         return status, body
 
     server.before_answer = with_arguments
     snapshot = read(server)
     (run,) = snapshot.history
     assert (run.state, str(run.nominal_start)) == ("COMPLETE", "2022-12-31 00:00:00+00:00")
-    (job,) = snapshot.jobs.values()
-    assert job.arguments == {"db.password": "***", "region": "eu"}
 
 
 #: What is left of job j1's events, after retention has taken older runs, and what it reads then.

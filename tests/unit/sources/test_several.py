@@ -13,7 +13,6 @@ import pytest
 from lineage_backfill.errors import BackfillError, ConfigError
 from lineage_backfill.lineage.joined import joined
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
-from lineage_backfill.lineage.snapshot import Written as Amount
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.workspace.configuration import lineage_origin
 from lineage_backfill.workspace.environment import open_project
@@ -152,10 +151,7 @@ def test_edges_of_the_last_run_count_and_those_of_no_run_are_added() -> None:
 
 def test_a_dataset_is_dropped_if_no_source_has_it() -> None:
     node = JobNode(ref=JOB, reads=(A,))
-    wrote = [
-        Amount(at=datetime.fromisoformat(f"2024-06-0{day}T00:00:00Z"), rows=day) for day in (1, 2)
-    ]
-    gone = DatasetNode(ref=A, dropped=True, fields=("x",), written=wrote[1])
-    there = DatasetNode(ref=A, written=wrote[0], tags=("t",))
+    gone = DatasetNode(ref=A, dropped=True, fields=("x",))
+    there = DatasetNode(ref=A, tags=("t",))
     (dataset,) = joined([part(node, None, there), part(node, None, gone)]).datasets.values()
-    assert dataset == DatasetNode(ref=A, fields=("x",), tags=("t",), written=wrote[1])
+    assert dataset == DatasetNode(ref=A, fields=("x",), tags=("t",))
