@@ -7,12 +7,15 @@ begins with `#?`; without the mark it is the answer.
 from __future__ import annotations
 
 import re
+import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from glob import escape
 
 from lineage_backfill.critic.questions import questions
+from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.identity.families import Family, find_families
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.inference.infer import Inference, skipping
@@ -38,6 +41,7 @@ _STORAGE = re.compile(r"(abfss?|dbfs|gs|hdfs|s3a?|wasbs?)://")
 _SHOWN = 6
 _UNKNOWN = f'grain = "{UNANSWERED}"'
 _SHOWN_FIELDS = 12
+_NOTHING = Declarations()
 _PLAIN_SLICE = '#? slice = "logical_date + 1d"  # "logical_date" if a key begins when the DAG fires'
 
 
@@ -48,18 +52,26 @@ class Draft:
     text: str
     jobs: int
     datasets: int
-    known: int  # datasets whose partitioning is known from the lineage
+    known: int  # datasets whose partitioning is known
     questions: int
 
 
 def draft(
-    snapshot: LineageSnapshot, source: Mapping[str, str | Sequence[str]], *, now: datetime
+    snapshot: LineageSnapshot,
+    source: Mapping[str, str | Sequence[str]] | None,
+    *,
+    now: datetime,
+    declarations: Declarations = _NOTHING,
+    code: Sequence[str] = (),
+    text: str = "",
 ) -> Draft:
-    """Return a project file for the lineage; `source` is its `[lineage]` table.
+    """Return a project file for the lineage; `source` is its `[lineage]` table, None without one.
 
-    An empty `source` is not written.
+    An empty `source` is one with a password, which is not written. `declarations` are those of the
+    project, `code` the entries of `[project] jobs`. `text` is the file so far, which stays: what it
+    lacks is added.
     """
-    return _Drafting(snapshot, now).draft(source)
+    return _Drafting(snapshot, now, declarations).draft(source, code, text)
 
 
 def quoted(text: str) -> str:
@@ -78,25 +90,31 @@ def _visible(text: str) -> str:
 class _Drafting:
     """One draft: the lineage, its resolver, and the way names are written."""
 
-    def __init__(self, snapshot: LineageSnapshot, now: datetime) -> None:
+    def __init__(
+        self, snapshot: LineageSnapshot, now: datetime, declarations: Declarations
+    ) -> None:
         unsent = (ref for ref, node in snapshot.datasets.items() if node.partitioning is None)
         found = {one.dataset: one for one in reversed(find_families(unsent))}
         self._families = sorted(found.values(), key=lambda one: one.dataset)
         snapshot = _whole(snapshot, self._families)
-        self._snapshot = snapshot
-        self._resolver = Resolver(snapshot, Declarations(), now=now)
-        refs: list[DatasetRef | JobRef] = [*snapshot.jobs, *snapshot.datasets]
-        spaces = {ref.namespace for ref in refs}
-        self._home = next(iter(spaces)) if len(spaces) == 1 else None
+        self._resolver = Resolver(snapshot, declarations, now=now)
+        snapshot = self._snapshot = self._resolver.edges.shown
+        self._home = declarations.namespace or home_of(snapshot)
         used = {*snapshot.readers, *snapshot.writers}
         self._datasets = [ref for ref in self._in_order_of_flow() if ref in used - found.keys()]
 
-    def draft(self, source: Mapping[str, str | Sequence[str]]) -> Draft:
+    def draft(
+        self,
+        source: Mapping[str, str | Sequence[str]] | None,
+        code: Sequence[str],
+        before: str,
+    ) -> Draft:
         facet, inferred, unknown = self._sorted()
+        kept = _with_code(before, code)
         blocks = [
-            self._head(),
-            self._project(),
-            _lines("[lineage]", *_source(source)),
+            *([] if before else [self._head()]),
+            *([] if "project" in tomllib.loads(before) else [self._project(code)]),
+            *([] if source is None else [_lines("[lineage]", *_source(source))]),
             *map(self._family, self._families),
             *self._questions(),
             *self._sent(facet),
@@ -104,12 +122,14 @@ class _Drafting:
             *self._asked(unknown),
             *self._jobs(),
         ]
-        text = "\n".join(blocks)
+        added = "\n".join(block for block in blocks if block not in before)
+        text = kept + ("\n" if kept and added else "") + added
+        datasets = len(self._datasets) + len(self._families)
         return Draft(
             text=text,
             jobs=len(self._snapshot.jobs),
-            datasets=len(self._datasets) + len(self._families),
-            known=len(facet) + len(inferred),
+            datasets=datasets,
+            known=datasets - len(self._families) - len(unknown),
             questions=sum(line.startswith(("#? [[", _UNKNOWN)) for line in text.splitlines()),
         )
 
@@ -128,11 +148,25 @@ class _Drafting:
         return found
 
     def _sorted(self) -> tuple[list[DatasetRef], list[DatasetRef], list[DatasetRef]]:
-        """Return the datasets known from a facet, by inference, and the unknown ones."""
-        found: dict[str | None, list[DatasetRef]] = {"facet": [], "inferred": [], None: []}
+        """Return the datasets known from a facet, by inference, and the unknown ones.
+
+        What is declared is in none of them.
+        """
+        found = defaultdict[str | None, list[DatasetRef]](list)
         for ref in self._datasets:
-            found[self._resolver.dataset(ref).origin].append(ref)
+            if not self._is_declared(ref):
+                found[self._resolver.dataset(ref).origin].append(ref)
         return found["facet"], found["inferred"], found[None]
+
+    def _is_declared(self, ref: DatasetRef | JobRef) -> bool:
+        """Whether the project has a table of just this name, in its file or its code."""
+        find = self._resolver
+        table = (
+            find.dataset(ref).declaration
+            if isinstance(ref, DatasetRef)
+            else find.job(ref).declaration
+        )
+        return table is not None and table.name in (ref.name, escape(ref.name))
 
     def _writers(self, ref: DatasetRef) -> tuple[JobRef, ...]:
         return self._snapshot.writers.get(ref, ())
@@ -186,7 +220,7 @@ class _Drafting:
             "# Then run: lineage-backfill config check",
         )
 
-    def _project(self) -> str:
+    def _project(self, code: Sequence[str]) -> str:
         home = (
             [f"namespace = {quoted(self._home)}  # the namespace of bare names"]
             if self._home
@@ -195,6 +229,7 @@ class _Drafting:
         return _lines(
             "[project]",
             *home,
+            *_jobs_setting(code),
             '#? zone = "Europe/Berlin"  # time zone of your days; default: UTC',
         )
 
@@ -251,6 +286,7 @@ class _Drafting:
                 f"# If most of the {len(refs)} datasets below are alike, answer for all at once:",
                 "#? [[dataset]]",
                 '#? name = "*"',
+                *self._any_space(refs),
                 '#? grain = "day"',
                 f"#? start = {quoted(start)}  # its first key",
             )
@@ -285,9 +321,11 @@ class _Drafting:
     def _jobs(self) -> Iterator[str]:
         edged = [node for node in self._snapshot.jobs.values() if node.reads or node.writes]
         tasks = [node for node in edged if node.airflow is not None]
-        yield from self._tasks(tasks)
-        if len(tasks) < len(edged) or not tasks:
-            yield from self._engine()
+        yield from self._tasks([node for node in tasks if not self._is_declared(node.ref)])
+        rest = [node.ref for node in edged if node.airflow is None]
+        lacking = [ref for ref in rest if not self._states(ref, "engine")]
+        if lacking or not edged:
+            yield from self._engine(lacking)
         for ref in self._snapshot.jobs:
             yield from self._own_output(ref)
             yield from self._problem(ref)
@@ -318,14 +356,25 @@ class _Drafting:
                 *[_PLAIN_SLICE] * is_plain,
             )
 
-    def _engine(self) -> Iterator[str]:
+    def _states(self, ref: JobRef, setting: str) -> bool:
+        table = self._resolver.job(ref).declaration
+        return table is not None and getattr(table, setting) is not None
+
+    def _any_space(self, refs: Sequence[DatasetRef | JobRef]) -> Iterator[str]:
+        """Yield the namespace of a pattern that matches all the names, if it needs one."""
+        if self._home and any(ref.namespace != self._home for ref in refs):
+            yield '#? namespace = "*"  # of all namespaces'
+
+    def _engine(self, refs: Sequence[JobRef]) -> Iterator[str]:
+        coded = refs and all(self._states(ref, "entrypoint") for ref in refs)
         yield _lines(
             "# How does each job run? Only `run` needs these settings, `impact` does not.",
             "#? [[job]]",
             '#? name = "*"  # one entry for all jobs, or one per job',
+            *self._any_space(refs),
             '#? engine = "local"  # Spark on this machine, or a name from [engines.*]',
-            '#? entrypoint = "package.module:function"',
-            "# An entry with an exact name replaces that of `*`: repeat the settings it needs.",
+            *([] if coded else ['#? entrypoint = "package.module:function"']),
+            "# An entry with an exact name adds to that of `*`, and wins.",
         )
 
     def _own_output(self, ref: JobRef) -> Iterator[str]:
@@ -376,6 +425,31 @@ class _Drafting:
                     "# Does it run as a whole? If not, its parts are planned one by one.",
                     *(f"#? {line}" for line in self._table("job", parent)),
                 )
+
+
+def home_of(snapshot: LineageSnapshot) -> str | None:
+    """Return the one namespace of all names of a lineage, None if there are several."""
+    refs: list[DatasetRef | JobRef] = [*snapshot.jobs, *snapshot.datasets]
+    spaces = {ref.namespace for ref in refs}
+    return next(iter(spaces)) if len(spaces) == 1 else None
+
+
+def _jobs_setting(code: Sequence[str]) -> list[str]:
+    return [f"jobs = [{', '.join(map(quoted, code))}]"] if code else []
+
+
+def _with_code(text: str, code: Sequence[str]) -> str:
+    """Return a project file with `[project] jobs`, where its table lacks them."""
+    table = tomllib.loads(text).get("project")
+    if not code or table is None or table.get("jobs") == [*code]:
+        return text
+    head = re.search(r"(?m)^\[project\].*\n?", text)
+    if "jobs" in table or head is None:
+        raise UsageError(
+            "the project file names its code itself",
+            hint=f"Change its table [project]: {_jobs_setting(code)[0]}",
+        )
+    return f"{text[: head.end()].rstrip()}\n{_jobs_setting(code)[0]}\n{text[head.end() :]}"
 
 
 def _whole(snapshot: LineageSnapshot, families: Sequence[Family]) -> LineageSnapshot:

@@ -45,10 +45,10 @@ class ProjectLineage:
         said = left_out(self._project.lineage)
         return replace(snapshot, warnings=(*snapshot.warnings, *said)) if said else snapshot
 
-    def read_to_draft(self) -> LineageSnapshot:
-        """Return the lineage as with a project file without declarations."""
+    def read_to_draft(self, declarations: Declarations) -> LineageSnapshot:
+        """Return the lineage as with a project file of these declarations."""
         # Folders of partitions show a table's calendar: they are kept separate.
-        return identified(self.read_source(), Declarations(), folders=False)
+        return identified(self.read_source(), declarations, folders=False)
 
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""

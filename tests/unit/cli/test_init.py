@@ -61,15 +61,96 @@ def test_from_events_to_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert (job["job"]["name"], job["partitions"]) == ("daily", ["2024-01-02..2024-01-03"])
 
 
-def test_a_file_that_is_there_is_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / FILE).write_text('[lineage]\nevents = ["events.ndjson"]\n')
-    assert main(["init"]) == 64
-    assert "--force" in capsys.readouterr().err
-    assert (here / FILE).read_text() == '[lineage]\nevents = ["events.ndjson"]\n'
+MINE = """# mine
+[project]
+namespace = "airflow_prod"   # kept
+
+[limits]
+max_runs = 7
+"""
+
+
+def test_a_file_that_is_there_is_added_to(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The jobs of Airflow have another namespace than the datasets of the lake."""
+    event = {**EVENT, "job": {"namespace": "airflow_prod", "name": "daily"}}
+    event["inputs"] = [{"namespace": "s3://lake", "name": "feed"}]
+    event["outputs"] = [{"namespace": "s3://lake", "name": "daily"}]
+    (here / "events.ndjson").write_text(json.dumps(event))
+    (here / FILE).write_text(MINE)
+    assert main(["init", "--events", "events.ndjson"]) == 0
+    text = (here / FILE).read_text()
+    assert text.startswith(MINE)
+    assert "PASSWORD" not in text
+    shown = capsys.readouterr().out.splitlines()
+    added = text.removeprefix(MINE).splitlines()
+    assert [line[1:] for line in shown if line[0] == "+" and line[:3] != "+++"] == added
+    assert [line for line in shown if line[0] == "-"] == [f"--- {FILE}"]
+
+    assert main(["init"]) == 0  # the file names the lineage now
+    assert (here / FILE).read_text() == text
+    assert f"Nothing to add to {FILE}." in capsys.readouterr().err
+
+    every = ("[[dataset]]", 'name = "*"', 'namespace = "*"  # of all namespaces')
+    answer(here / FILE, *every, 'grain = "day"', 'start = "2024-01-01"')
+    assert main(["impact", "feed", "--partitions", "2024-01-02", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["job"]["name"], job["partitions"]) == ("daily", ["2024-01-02"])
+    assert main(["init"]) == 0  # all is answered
+    assert f"Nothing to add to {FILE}." in capsys.readouterr().err
     # What is replaced still says where the lineage is.
     assert main(["init", "--force"]) == 0
-    assert 'name = "feed"' in (here / FILE).read_text()
+    assert "# mine" not in (here / FILE).read_text()
     assert sorted(path.name for path in here.iterdir()) == ["events.ndjson", FILE]
+
+
+CODE = """
+from spark_runtime import Dataset, job
+
+@job(inputs={"feed": Dataset("feed", grain="day", start="2024-01-01")}, output="daily")
+def daily(feed):
+    return feed
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '[project]\nnamespace = "default"  # the namespace of bare names\njobs = ["made"]\n'),
+        ("[limits]\nmax_runs = 7\n", 'jobs = ["made"]\n'),
+        (
+            'limits.max_runs = 7\n[project]  # of mine\nzone = "UTC"\n',
+            'limits.max_runs = 7\n[project]  # of mine\njobs = ["made"]\nzone = "UTC"\n',
+        ),
+    ],
+)
+def test_it_drafts_from_code(
+    here: Path, capsys: pytest.CaptureFixture[str], before: str, after: str
+) -> None:
+    (here / "made.py").write_text(CODE)
+    if before:
+        (here / FILE).write_text(before)
+    assert main(["init", "--code", "made"]) == 0
+    text = (here / FILE).read_text()
+    assert after in text
+    assert '[[dataset]]\nname = "daily"\ngrain = "?"' in text
+    assert 'name = "feed"' not in text  # the code declares it
+    assert "Partitioning known: 1 of 2 datasets" in capsys.readouterr().err
+    assert main(["init", "--code", "made"]) == 0
+    assert f"Nothing to add to {FILE}." in capsys.readouterr().err
+    (here / FILE).write_text(text.replace('"?"', '"day"'))
+    assert main(["impact", "feed", "--partitions", "2024-01-02", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["job"]["name"], job["partitions"]) == ("daily", ["2024-01-02"])
+
+
+def test_code_that_a_file_names_otherwise_is_left_to_its_author(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("made", "other"):
+        (here / f"{name}.py").write_text(CODE.replace("daily", name))
+    (here / FILE).write_text('[project]\njobs = ["other"]\n')
+    assert main(["init", "--code", "made"]) == 64
+    assert 'jobs = ["other", "made"]' in " ".join(capsys.readouterr().err.split())
 
 
 def test_it_can_be_printed_or_put_elsewhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

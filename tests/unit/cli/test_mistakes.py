@@ -54,7 +54,7 @@ MISTAKES = {
     "status b-1": "`lineage-backfill history` lists them.",
     "run plan.json": "`impact … --out PLAN.json` saves a plan.",
     "impact": "Name a dataset",
-    "init --example": "Replace it with --force",
+    "init --example": "Pass --force to replace it",
 }
 
 
