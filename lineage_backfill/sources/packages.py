@@ -16,11 +16,16 @@ from lineage_backfill.ports import LineageSource
 #: What to read instead of catalogs that a project may name.
 _EVENTS = 'Read the events of its OpenLineage provider: source = "events" or "marquez".'
 _EXPORT = "Write its edges as events: docs/events.md, *Another catalog*."
+_UNITY = 'Export its system tables: source = "unity", docs/events.md.'
 _INSTEAD = {
+    **dict.fromkeys(("databricks", "unity_catalog"), _UNITY),
     "airflow": _EVENTS,
-    **dict.fromkeys(("databricks", "datahub", "openmetadata", "unity", "unity_catalog"), _EXPORT),
+    **dict.fromkeys(("datahub", "openmetadata"), _EXPORT),
 }
-_OURS = {"dbt": "lineage_backfill.sources.dbt:DbtSource"}
+_OURS = {
+    "dbt": "lineage_backfill.sources.dbt:DbtSource",
+    "unity": "lineage_backfill.sources.unity:UnitySource",
+}
 _PLUGINS = Plugins("lineage_backfill.sources", "a", "lineage source", LineageSource)
 
 

@@ -93,7 +93,8 @@ def test_a_wrong_table_is_refused(tmp_path: Path, sources: str, fault: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "hint"), [("airflow", "OpenLineage provider"), ("unity", "Another catalog")]
+    ("kind", "hint"),
+    [("airflow", "OpenLineage provider"), ("datahub", "Another catalog"), ("databricks", "unity")],
 )
 def test_a_catalog_without_a_source_says_what_to_read(tmp_path: Path, kind: str, hint: str) -> None:
     lineage = project(tmp_path, f'{{ source = "{kind}" }}')
