@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lineage_backfill.show.printed import backfills, checks, lineage, plans, rows
+from lineage_backfill.show.printed import backfills, checks, lineage, plans
 from lineage_backfill.typed import json_schema
 
 #: The type of each document, by its kind.
@@ -23,7 +23,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "plan": plans.Plan,
     "prune": backfills.Prune,
     "report": backfills.Report,
-    "rows": rows.Rows,
     "run": backfills.RunPage,
     "serve": checks.Serve,
     "stale": checks.Stale,
