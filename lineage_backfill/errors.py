@@ -80,16 +80,6 @@ class UnknownNameError(UsageError):
     code = "LB-101"
 
 
-class PrunedError(UnknownNameError):
-    """A backfill that `prune` has removed: its runs, its attempts and its files are gone.
-
-    It cannot be shown or undone. The data that it wrote stays; to repair it again, `run` the same
-    request.
-    """
-
-    code = "LB-103"
-
-
 class AmbiguousNameError(UsageError):
     """A name of more than one dataset or job.
 

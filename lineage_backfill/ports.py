@@ -707,15 +707,6 @@ class RunStore(Protocol):
         An undo that has begun no run no longer counts for the backfill that it was to undo.
         """
 
-    def prune(self, backfill_id: str, *, now: datetime) -> None:
-        """Remove the record of a backfill, except its traces and its id.
-
-        Raises ConflictError while an executor drives it. Naming it later raises PrunedError.
-        """
-
-    def pruned(self) -> Mapping[str, datetime]:
-        """Return the ids of the backfills that were pruned, and when."""
-
     def hook_cursors(self, hook: str, *, now: datetime) -> tuple[HookCursor, ...]:
         """Return the cursors of a hook that are due."""
 

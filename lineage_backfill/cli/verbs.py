@@ -55,12 +55,6 @@ def _stop() -> Any:
     return stop
 
 
-def _prune() -> Any:
-    from lineage_backfill.cli.commands import prune
-
-    return prune
-
-
 def _status() -> Any:
     from lineage_backfill.cli.commands import status
 
@@ -119,7 +113,6 @@ _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("pause", _stop, "pause", "Start no more runs of a backfill."),
     ("cancel", _stop, "cancel", "Cancel the runs that a backfill has not started."),
     ("delete", _stop, "delete", "Hide a backfill from lists; the data it wrote stays."),
-    ("prune", _prune, "prune", "Remove the records of old backfills."),
     ("status", _status, "status", "Show the state of a backfill and its runs."),
     ("report", _status, "report", "Show the partitions a backfill planned and rewrote."),
     ("history", _status, "history", "List the backfills of this project."),

@@ -34,7 +34,7 @@ class EmptyRunStore(RunStore):
         raise unknown_backfill(backfill_id, ())
 
     backfill = claim = plan = tails = runs = attempts = events = _unknown
-    acquire = request_control = delete = prune = _unknown
+    acquire = request_control = delete = _unknown
 
     def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         return ()
@@ -48,9 +48,6 @@ class EmptyRunStore(RunStore):
 
     def move_cursor(self, *_: Any) -> bool:
         return False
-
-    def pruned(self) -> Mapping[str, datetime]:
-        return {}
 
     def _unleased(self, lease: Lease, *_: Any, **__: Any) -> NoReturn:
         raise lease_lost(lease.backfill_id)

@@ -13,7 +13,6 @@ from typing import Any
 
 from lineage_backfill.errors import (
     ConflictError,
-    PrunedError,
     StoreError,
     UnknownNameError,
     UsageError,
@@ -61,14 +60,6 @@ def refused_state(backfill_id: str, old: BackfillState, new: BackfillState) -> S
     return StoreError(
         f"backfill {backfill_id} cannot go from {old} to {new}",
         hint=f"See its state with `status {backfill_id}`.",
-    )
-
-
-def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
-    """Return the error for a backfill that was pruned."""
-    return PrunedError(
-        f"backfill {backfill_id} was pruned at {at:%Y-%m-%dT%H:%M:%SZ}: its record was removed",
-        hint="What it wrote stays, and can no longer be undone.",
     )
 
 

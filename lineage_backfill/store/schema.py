@@ -1,4 +1,4 @@
-"""The tables of the run store; `migrations/` creates them, and a test compares both."""
+"""The tables of the run store, which `migrations/` creates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
-#: no alembic.
-REVISIONS = ("0001_store", "0002_cursors", "0003_changed")
-#: Revisions from before the first release: their stores are refused.
-UNRELEASED = (
-    *("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0001_tables"),
-    *("0002_drivers", "0002_origins", "0003_starts"),
-)
+#: no alembic. Stores of others are refused.
+REVISIONS = ("0001_first_release",)
 VERSION_TABLE = "lb_version"
 
 
@@ -82,13 +77,6 @@ backfills = sa.Table(
     sa.Column("undo_of", sa.String(50)),
     sa.Column("undone_by", sa.String(50)),
     sa.Index("lb_backfills_submitted", "submitted_at"),
-)
-
-pruned = sa.Table(
-    "lb_pruned",
-    metadata,
-    sa.Column("backfill_id", sa.String(50), primary_key=True),
-    sa.Column("at", Instant, nullable=False),
 )
 
 #: Up to which event of a backfill each hook is served.

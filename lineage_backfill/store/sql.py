@@ -53,7 +53,6 @@ from lineage_backfill.store.rules import (
     other_target,
     overlap,
     partitions_locked,
-    pruned_backfill,
     refused_move,
     refused_state,
     span,
@@ -61,7 +60,6 @@ from lineage_backfill.store.rules import (
 )
 from lineage_backfill.store.schema import (
     REVISIONS,
-    UNRELEASED,
     VERSION_TABLE,
     attempts,
     backfills,
@@ -71,7 +69,6 @@ from lineage_backfill.store.schema import (
     leases,
     locks,
     meta,
-    pruned,
     runs,
     tails,
     traces,
@@ -465,19 +462,6 @@ class SqlRunStore(RunStore):
                 connection.execute(undone.values(undone_by=None))
             _log(connection, backfill_id, now, "deleted", {})
 
-    def prune(self, backfill_id: str, *, now: datetime) -> None:
-        with self._write() as connection:
-            _lease(connection, backfill_id, now)
-            if not connection.execute(_exists(backfill_id)).all():
-                raise _unknown(connection, backfill_id)
-            for table in (attempts, runs, events, tails, locks, leases, cursors):
-                connection.execute(sa.delete(table).where(table.c.backfill_id == backfill_id))
-            connection.execute(sa.delete(backfills).where(backfills.c.id == backfill_id))
-            connection.execute(sa.insert(pruned).values(backfill_id=backfill_id, at=now))
-
-    def pruned(self) -> Mapping[str, datetime]:
-        return {row.backfill_id: row.at for row in self._rows(sa.select(pruned))}
-
     def hook_cursors(self, hook: str, *, now: datetime) -> tuple[HookCursor, ...]:
         due = sa.select(cursors).where(cursors.c.hook == hook, cursors.c.due_at <= now)
         rows = self._rows(due.order_by(cursors.c.due_at))
@@ -636,19 +620,14 @@ def _version(connection: sa.Connection) -> str | None:
         return None
     table = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
     version: str = connection.execute(sa.select(table.c.version_num)).scalar_one()
-    if version in UNRELEASED:
+    if version not in REVISIONS:
         url = connection.engine.url
         what = url.database if url.get_backend_name() == "sqlite" else "its tables lb_*"
         raise StoreError(
-            f"the run store {url.render_as_string(hide_password=True)} was made by an older version"
-            f" of lineage-backfill, from before the first release (schema {version})",
-            hint="Finish or cancel its backfills with that version, then move or remove"
-            f" {what}; a new run store is made on the next run.",
-        )
-    if version not in REVISIONS:
-        raise StoreError(
-            f"the run store has schema {version}, and this program knows up to {REVISIONS[-1]}",
-            hint="Use the newer lineage-backfill that wrote it.",
+            f"the run store {url.render_as_string(hide_password=True)} was made by another version"
+            f" of lineage-backfill (schema {version}; this one has {REVISIONS[-1]})",
+            hint="Use that version; or finish or cancel its backfills with it, then move or remove"
+            f" {what}: a new run store is made on the next run.",
         )
     return version
 
@@ -704,10 +683,6 @@ def _exists(backfill_id: str) -> sa.Select[Any]:
 
 
 def _unknown(connection: sa.Connection, backfill_id: str) -> BackfillError:
-    removed = sa.select(pruned.c.at).where(pruned.c.backfill_id == backfill_id)
-    at = connection.execute(removed).scalar_one_or_none()
-    if at is not None:
-        return pruned_backfill(backfill_id, at)
     known = connection.execute(sa.select(backfills.c.id).where(~backfills.c.deleted)).scalars()
     return unknown_backfill(backfill_id, known)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from lineage_backfill import redaction
@@ -20,7 +19,6 @@ from lineage_backfill.errors import (
     AmbiguousNameError,
     ConflictError,
     DeclarationError,
-    StoreError,
     UnknownNameError,
 )
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -39,7 +37,6 @@ from lineage_backfill.runs.drive.clock import StoreClock
 from lineage_backfill.runs.drive.owner import LEASE, is_dead, living, owner, standing
 from lineage_backfill.runs.drive.run_loop import spec_file
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
-from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.watching import follow
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.table_logs import DeltaTableLogs
@@ -297,55 +294,6 @@ class Backfills:
         with self.workspace.open_store() as store:
             return StoreClock(store).now()
 
-    def prunable(self, before: datetime) -> dict[str, Any]:
-        """Return the document of the backfills that `prune` would remove or keep."""
-        with self.workspace.open_store() as store:
-            found, kept = prunable(store.backfills(deleted=True), before=before)
-            tallies = store.tallies([one.id for one in found])
-        going = [
-            {
-                "id": one.id,
-                "state": one.state,
-                "ended_at": reports.instant(one.ended_at),
-                "runs": sum(tallies[one.id].values()),
-                **_size(self._folder(one.id)),
-            }
-            for one in found
-        ]
-        return {
-            "schema_version": 1,
-            "kind": "prune",
-            "before": reports.instant(before),
-            "removed": False,
-            "backfills": going,
-            "kept": [{"id": id_, "why": why} for id_, why in kept.items()],
-            "totals": {
-                "backfills": len(going),
-                **{name: sum(one[name] for one in going) for name in ("runs", "files", "bytes")},
-            },
-        }
-
-    def prune(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove the backfills in a document of `prunable` and their files; return the document.
-
-        Also removes local files of backfills that another machine has pruned. Raises ConflictError
-        at a backfill that is driven now; it and all later ones are kept.
-        """
-        with self.workspace.open_store() as store:
-            clock = StoreClock(store)
-            for one in document["backfills"]:
-                store.prune(one["id"], now=clock.now())
-            gone = store.pruned()
-        for id_ in gone:
-            rmtree(self._folder(id_), ignore_errors=True)
-        left = [str(self._folder(id_)) for id_ in gone if self._folder(id_).exists()]
-        if left:
-            raise StoreError(
-                f"the folder of a pruned backfill cannot be removed: {left[0]}",
-                hint="Grant write access to it, then run `prune` again.",
-            )
-        return {**document, "removed": True}
-
     def _folder(self, backfill: str) -> Path:
         return self._state_dir / "backfills" / backfill
 
@@ -377,11 +325,6 @@ def _is_hidden(one: BackfillRecord, now: datetime) -> bool:
     is_over = one.expires_at is not None and one.expires_at <= now
     is_open = one.state.is_under_way or one.state is BackfillState.SUCCEEDED
     return one.deleted or (is_over and not is_open)
-
-
-def _size(folder: Path) -> dict[str, int]:
-    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
-    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _standing(store: RunStore, backfill: str | None) -> tuple[BackfillRecord, Holder | None]:

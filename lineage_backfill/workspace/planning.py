@@ -309,7 +309,7 @@ class Planning:
 
     def _recorded(self, resolver: Resolver, store: RunStore) -> observations.RecordedRuns:
         """Return the runs of jobs by lineage and run store, with those that are still to come."""
-        ours = {one.id for one in store.backfills(deleted=True)} | store.pruned().keys()
+        ours = {one.id for one in store.backfills(deleted=True)}
         return observations.RecordedRuns(
             resolver,
             self.workspace.snapshot.history,

@@ -20,7 +20,6 @@ from lineage_backfill.errors import (
     ConflictError,
     EngineError,
     EnvironmentMissingError,
-    PrunedError,
     ServiceUnreachableError,
     StalePlanError,
     UnknownNameError,
@@ -507,6 +506,6 @@ def _forget(store: RunStore, backfill_id: str) -> None:
 def _holds(store: RunStore, backfill_id: str) -> bool:
     try:
         store.backfill(backfill_id)
-    except UnknownNameError as error:
-        return isinstance(error, PrunedError)
+    except UnknownNameError:
+        return False
     return True

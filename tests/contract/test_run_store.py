@@ -15,7 +15,6 @@ import pytest
 
 from lineage_backfill.errors import (
     ConflictError,
-    PrunedError,
     StoreError,
     UnknownNameError,
     UsageError,
@@ -650,35 +649,6 @@ def test_a_store_opened_to_be_read_only_is_never_written(
         assert reading.runs("b-1")[0].state is RunState.PENDING
 
 
-def test_what_is_pruned_leaves_its_name_and_its_traces(store: RunStore) -> None:
-    lease = create(store)
-    trace = Trace(job=JobRef("n", "r0"), keys=("2024-03-01..2024-03-03",))
-    moves = [
-        Move(run_id="r0", state=RunState.SUBMITTED, attempt=1, token="t", machine="m", trace=trace),
-        Move(
-            run_id="r0", state=RunState.SUCCEEDED, attempt=1, attempt_state=AttemptState.SUCCEEDED
-        ),
-    ]
-    store.record(lease, moves, now=NOW)
-    store.lock(lease, [DatasetPartitions(dataset=DatasetRef("n", "d"), keys=("2024-03-01",))])
-    with pytest.raises(ConflictError):
-        store.prune("b-1", now=NOW)
-    store.release(lease)
-    create(store, "b-2")
-    store.prune("b-1", now=NOW)
-    assert store.pruned() == {"b-1": NOW}
-    assert [one.id for one in store.backfills(deleted=True)] == ["b-2"]
-    for ask in (store.backfill, store.plan, store.runs, store.attempts, store.events, store.claim):
-        with pytest.raises(PrunedError, match="b-1 was pruned at 2024"):
-            ask("b-1")
-    assert [one.backfill_id for one in store.traces(trace.job, trace.keys)] == ["b-1"]
-    assert len(store.runs("b-2")) == 2
-    with pytest.raises(PrunedError):
-        store.prune("b-1", now=NOW)
-    with pytest.raises(UnknownNameError, match="b-9"):
-        store.prune("b-9", now=NOW)
-
-
 def test_open_claims_are_those_under_way_with_their_leases(store: RunStore) -> None:
     for number, state in enumerate(BackfillState):
         at = NOW + timedelta(minutes=number)
@@ -736,6 +706,4 @@ def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(
     assert store.hook_cursors("h", now=LATER + TTL) == ()
     assert [one.hook for one in store.hook_cursors("other", now=LATER + TTL)] == ["other"]
     store.delete("b-1", now=LATER + 3 * TTL)
-    store.prune("b-1", now=LATER + 3 * TTL)
-    assert store.hook_cursors("other", now=LATER + TTL) == ()
     assert lease.backfill_id == "b-1"

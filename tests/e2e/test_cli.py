@@ -698,32 +698,6 @@ def test_stderr_may_be_a_log_of_json_lines_with_each_change_of_state(shop: Shop)
     assert "is not one of" in shop("status", "--log-format", "xml", code=64).stderr
 
 
-def test_old_backfills_are_pruned_with_their_files(shop: Shop) -> None:
-    for _ in range(2):
-        shop("run", *FIX, "--yes", "--no-cutoff")
-    ids = [one["id"] for one in shop.document("history", schema="history")["backfills"]]
-    folders = [shop.folder / ".lineage-backfill" / "backfills" / one for one in ids]
-    assert "Removed: 0 backfills" in shop("prune", "--older-than", "90d", "--yes").stdout
-    told = shop.document("prune", "--older-than", "0s", "--dry-run", schema="prune")
-    assert (told["removed"], told["totals"]["backfills"], told["totals"]["runs"]) == (False, 2, 4)
-    assert told["totals"]["files"] == sum(
-        path.is_file() for one in folders for path in one.rglob("*")
-    )
-    assert "Pass --yes" in shop("prune", "--older-than", "0s", code=9).stderr
-    assert all(one.exists() for one in folders)
-    assert "not a duration" in shop("prune", "--older-than", "old", code=64).stderr
-
-    done = shop.document("prune", "--older-than", "0s", "--yes", schema="prune")
-    assert done == {**told, "removed": True, "before": done["before"]}
-    assert not any(one.exists() for one in folders)
-    assert shop.document("history", schema="history")["backfills"] == []
-    for verb in ("undo", "status", "report"):
-        assert f"backfill {ids[0]} was pruned at" in shop(verb, ids[0], code=64).stderr
-    folders[0].mkdir()  # as left on another machine
-    shop("prune", "--older-than", "90d", "--yes")
-    assert not folders[0].exists()
-
-
 def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -> None:
     shop.does({"clean": "wait"})
     first = shop.start("run", *FIX, "--yes")

@@ -21,7 +21,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "lineage_pull": lineage.LineagePull,
     "notification": backfills.Notification,
     "plan": plans.Plan,
-    "prune": backfills.Prune,
     "report": backfills.Report,
     "run": backfills.RunPage,
     "serve": checks.Serve,

@@ -1,4 +1,4 @@
-"""Documents of backfills: `status`, `report`, `history`, `prune`, runs and notifications."""
+"""Documents of backfills: `status`, `report`, `history`, runs and notifications."""
 
 from __future__ import annotations
 
@@ -239,45 +239,6 @@ class Report(Backfill):
     adopted: list[AdoptedRun]
     missing_inputs: list[MissingInput]
     not_planned: list[NotPlanned]
-
-
-class PrunedBackfill(TypedDict):
-    """A backfill whose records are removed."""
-
-    id: str
-    state: str
-    ended_at: Moment
-    runs: Count
-    files: Count
-    bytes: Count
-
-
-class KeptBackfill(TypedDict):
-    """A backfill whose records stay."""
-
-    id: str
-    why: str
-
-
-class PruneTotals(TypedDict):
-    """How much is removed."""
-
-    backfills: Count
-    runs: Count
-    files: Count
-    bytes: Count
-
-
-class Prune(TypedDict):
-    """What `prune --json` prints: the records that it removes, and those that stay."""
-
-    schema_version: Literal[1]
-    kind: Literal["prune"]
-    before: Moment
-    removed: Annotated[bool, "False for a preview."]
-    backfills: list[PrunedBackfill]
-    kept: list[KeptBackfill]
-    totals: PruneTotals
 
 
 class FailedRun(TypedDict):

@@ -36,7 +36,6 @@ def test_all_verbs_are_there() -> None:
             ("config", "show"),
             ("config", "check"),
             ("doctor",),
-            ("prune",),
             ("init",),
         ],
     } <= VERBS.keys()

@@ -221,23 +221,17 @@ def test_no_input_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not terminal.is_interactive()
 
 
-@pytest.mark.parametrize("verb", ["run", "prune"])
 @pytest.mark.parametrize("more", [[], ["--debug"]])
 def test_a_log_has_one_object_on_each_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    verb: str,
     more: list[str],
 ) -> None:
     shop = tmp_path / "shop"
     shutil.copytree(SHOP, shop)
     monkeypatch.chdir(shop)
-    arguments = PREVIEW[1:] if verb == "run" else ["--older-than", "0s"]
-    if verb == "prune":
-        assert main(["run", *PREVIEW[1:], "--yes"]) == 0
-        capsys.readouterr()
-    assert main([verb, *arguments, "--log-format", "json", *more]) == 9
+    assert main(["run", *PREVIEW[1:], "--log-format", "json", *more]) == 9
     _fail_in_a_thread()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     asked = "--log-format json: cannot ask for confirmation to"
