@@ -1,7 +1,6 @@
 """The one tree of errors: each carries its facts, a code, an exit code and what to do next.
 
-The docstrings are the documentation: `lineage-backfill errors CODE` prints one, and
-`docs/errors.md` is made of them.
+The docstrings are the documentation: `docs/errors.md` is made of them.
 """
 
 from __future__ import annotations

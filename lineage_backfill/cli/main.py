@@ -19,7 +19,7 @@ from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.removed import instead_of
+from lineage_backfill.cli.elsewhere import instead_of
 from lineage_backfill.cli.streams import lasting_streams
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
@@ -57,12 +57,6 @@ def _verbose(wanted: int) -> None:
         terminal.follow_log()
 
 
-def _log_format(wanted: terminal.LogFormat | None) -> None:
-    if wanted is not None:
-        terminal.manner = replace(terminal.manner, log_format=wanted)
-        terminal.follow_log()
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(import_module("importlib.metadata").version("lineage-backfill"))
@@ -78,12 +72,11 @@ def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) 
 
 _QUIET = "Print only errors and questions on stderr."
 _VERBOSE = "Log reads, requests and their duration on stderr; -vv for more."
-_LOG_FORMAT = "Format of stderr: text, or json with one object per change of state."
 _COLOR = "When to use colours; by default on a terminal, unless NO_COLOR is set."
 
 
 @_app.callback()
-def _options(  # noqa: PLR0913 - each is an option of its own
+def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -101,10 +94,6 @@ def _options(  # noqa: PLR0913 - each is an option of its own
         terminal.Color | None,
         _shared(callback=_colour, is_eager=True, text=_COLOR),  # help has colours, too
     ] = None,
-    log_format: Annotated[
-        terminal.LogFormat | None,
-        _shared("--log-format", callback=_log_format, text=_LOG_FORMAT),
-    ] = None,
     debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
     """Options of the program; every command accepts those of the panel."""
@@ -114,7 +103,7 @@ def program() -> TyperGroup:
     """Return the whole command line."""
     group = get_command(_app)
     assert isinstance(group, TyperGroup)  # it has a callback
-    shared = ("quiet", "verbose", "no_input", "utc", "color", "log_format", "debug")
+    shared = ("quiet", "verbose", "no_input", "utc", "color", "debug")
     add_verbs(group, shared=shared)
     return group
 
@@ -156,11 +145,6 @@ def _refuse_other_encodings(given: Sequence[str]) -> None:
 
 
 def _tell(error: BackfillError) -> None:
-    if terminal.manner.is_log:
-        facts = {"code": error.code, "hint": error.hint, "lines": list(error.lines)}
-        trace = {"traceback": format_exception(error)} if terminal.manner.debug else {}
-        terminal.log_line("error", str(error), **facts, **trace)
-        return
     if terminal.manner.debug:
         sys.stderr.write(redacted("".join(format_exception(error))))
     console = terminal.err()
@@ -173,6 +157,7 @@ def _tell(error: BackfillError) -> None:
 
 #: What the checks of values say, and what is printed instead.
 _TYPERS_WORDS = (
+    (re.compile(r"('--format': 'json' is not one of .*)"), r"\1 Use --json."),
     (re.compile(r"\bValue error, "), ""),
     (re.compile(r"\bInput should be a valid integer\b.*"), "it must be a whole number."),
     (re.compile(r"\bInput should be a valid (\w+)\b.*"), r"it must be a \1."),
@@ -184,14 +169,11 @@ def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     console = terminal.err()
     message = error.format_message()
-    instead = instead_of(message, context.info_name if context is not None else "")
+    instead = instead_of(message)
     if instead:
         message = message.partition(" (Possible")[0]
     for theirs, ours in _TYPERS_WORDS:
         message = theirs.sub(ours, message)
-    if message and terminal.manner.is_log:
-        terminal.log_line("error", message, code=UsageError.code)
-        message = ""
     if message:  # none where the help has just been shown
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
     if message and context is not None:
@@ -207,10 +189,6 @@ def _tell_of_thread(seen: threading.ExceptHookArgs) -> None:
 def _tell_unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    if terminal.manner.is_log:
-        said = f"{kind.__name__}: {error}"
-        terminal.log_line("error", said, code=BackfillError.code, lines=format_exception(error))
-        return
     if terminal.manner.debug:
         sys.stderr.write(redacted("".join(format_exception(kind, error, trace))))
         return

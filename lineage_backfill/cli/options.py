@@ -30,11 +30,6 @@ _PANELS = (_WHAT, _HOW_FAR, _RAILS, _RUNNING, _LINEAGE)
 _what, _far, _rail, _drive, _source = (partial(Option, rich_help_panel=one) for one in _PANELS)
 
 
-ForceOption = Annotated[
-    bool, Option("--force", help="Let --out replace an existing file of another kind.")
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageOptions:
     """The lineage that a command uses."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
-from lineage_backfill import redaction
 from lineage_backfill.errors import GuardRailError
 from lineage_backfill.redaction import redacted
 from lineage_backfill.show import documents
@@ -38,13 +33,6 @@ class Color(StrEnum):
     NEVER = "never"
 
 
-class LogFormat(StrEnum):
-    """Format of stderr: text, or one JSON object per line."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
     """Output settings of this process, from the options of the program."""
@@ -55,12 +43,6 @@ class Manner:
     no_input: bool = False
     utc: bool = False
     debug: bool = False
-    log_format: LogFormat = LogFormat.TEXT
-
-    @property
-    def is_log(self) -> bool:
-        """Whether stderr is for programs."""
-        return self.log_format is LogFormat.JSON
 
 
 manner = Manner()
@@ -78,30 +60,26 @@ def err() -> Console:
 
 def talk() -> Console:
     """Return the console for all other messages; silent with --quiet."""
-    return _console(sys.stderr, quiet=manner.quiet or manner.is_log)
+    return _console(sys.stderr, quiet=manner.quiet)
 
 
 def is_interactive() -> bool:
     """Whether stdin and stderr are a terminal, so that questions can be answered."""
-    is_for_people = not (manner.no_input or manner.is_log)
-    return is_for_people and sys.stdin.isatty() and sys.stderr.isatty()
+    return not manner.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(what: str) -> None:
     """Raise GuardRailError if a confirmation is needed and cannot be asked for."""
     if not is_interactive():
-        is_log = "--log-format json" if manner.is_log else "not a terminal"
+        why = "--no-input" if manner.no_input else "not a terminal"
         raise GuardRailError(
-            f"{'--no-input' if manner.no_input else is_log}: cannot ask for confirmation to {what}",
+            f"{why}: cannot ask for confirmation to {what}",
             hint=f"Pass --yes to {what} without confirmation.",
         )
 
 
 def say(text: str, *, style: str = "", is_needed: bool = False) -> None:
     """Print one sentence on stderr; with --quiet only if it `is_needed`."""
-    if manner.is_log:
-        log_line("info", text)
-        return
     (err() if is_needed else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
@@ -128,60 +106,32 @@ def show(
         out().print(render(document))
 
 
-def page(shown: RenderableType, console: Console) -> None:
-    """Print on the console; on a terminal long output goes through PAGER."""
-    pager = shlex.split(os.environ.get("PAGER", "less"))
-    if console.file is not sys.stdout or not console.is_terminal or not sys.stdin.isatty():
-        pager = []
-    if pager and shutil.which(pager[0]):
-        with console.capture() as captured:
-            console.print(shown)
-        text = captured.get()
-        if text.count("\n") >= console.height:
-            # As git does: colours pass, and what fits on one screen stays there.
-            environment = {"LESS": "FRX", **os.environ}
-            subprocess.run(pager, input=text, encoding="utf-8", env=environment, check=False)
-            return
-    console.print(shown)
-
-
-def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
+def give(text: str, file: Path | None = None) -> None:
     """Print the text on stdout, or write it to a file, without secrets; raises UsageError."""
     text = redacted(text)
     if file is None:
         typer.echo(text, nl=False)
     else:
-        documents.replace_alike([text], file, force=force)
+        documents.write_whole([text], file)
         say(f"Wrote {file}.")
 
 
 def arguments() -> list[str]:
-    """Return options that give another process the same log level and format."""
-    return [*["--verbose"] * manner.verbose, f"--log-format={manner.log_format.value}"]
+    """Return options that give another process the same log level."""
+    return ["--verbose"] * manner.verbose
 
 
 def follow_log() -> None:
     """Set the log level: warnings, or more with --verbose."""
     log = logging.getLogger("lineage_backfill")
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
-    log.setLevel(levels[min(max(manner.verbose, manner.is_log), 2)])
+    log.setLevel(levels[min(manner.verbose, 2)])
     log.handlers = [_LogHandler()]
-
-
-def log_line(level: str, message: str, **facts: Any) -> None:
-    """Write a line of JSON on stderr, without secrets."""
-    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    line = {"at": at, "level": level, "message": message, **facts}
-    sys.stderr.write(json.dumps(redaction.document(line)) + "\n")
-    sys.stderr.flush()
 
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if manner.is_log:
-            facts = record.__dict__.get("facts", {})
-            log_line(record.levelname.lower(), record.getMessage(), **facts)
-        elif manner.verbose or record.levelno >= logging.WARNING:
+        if manner.verbose or record.levelno >= logging.WARNING:
             say(record.getMessage(), style="dim")
 
 

@@ -10,8 +10,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from lineage_backfill.cli.removed import removed_from
-
 
 def _init() -> Any:
     from lineage_backfill.cli.commands import init
@@ -91,12 +89,6 @@ def _doctor() -> Any:
     return doctor
 
 
-def _errors() -> Any:
-    from lineage_backfill.cli.commands import errors
-
-    return errors
-
-
 #: Each command with its module, its name there and its help line.
 _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("init", _init, "init", "Draft a project file from the lineage, with questions."),
@@ -121,7 +113,6 @@ _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("graph", _graph, "graph", "Show the lineage or a part of it as a graph."),
     ("config", _settings, "config", "Show and check the settings of this project."),
     ("doctor", _doctor, "doctor", "Check everything that a backfill needs; show how to fix it."),
-    ("errors", _errors, "show", "Explain an error and what to do about it."),
 )
 
 
@@ -150,8 +141,6 @@ class Verb(TyperCommand):
             command = get_command(alone)
         for one in (command, *getattr(command, "commands", {}).values()):
             one.params += self._shared
-        for one in removed_from(self.name or ""):
-            command.add_command(one)
         return command
 
     def make_context(self, *given: Any, **more: Any) -> Any:
@@ -164,5 +153,3 @@ def add_verbs(program: TyperGroup, *, shared: Collection[str]) -> None:
     options = [one for one in program.params if one.name in shared]
     for verb in _VERBS:
         program.add_command(Verb(*verb, options))
-    for one in removed_from(""):
-        program.add_command(one)

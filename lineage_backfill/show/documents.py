@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,6 @@ from lineage_backfill.runspec import strict_json
 
 #: A document, or its members one by one; an iterator as a value is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
-#: The beginning of a text that shows its kind.
-_HEAD = 300
-_KIND = re.compile(r'\{\s*"schema_version":\s*\d+,\s*"kind":\s*"(\w+)"')
-_LINE = re.compile(r"\s*(<[!?\w]+|\S.*)")
 Hook = Callable[[dict[str, Any]], Any]
 _encode = json.JSONEncoder(check_circular=False).encode
 
@@ -64,54 +57,9 @@ def emit(document: Document) -> None:
     sys.stdout.writelines(map(redacted, _pieces(document)))
 
 
-def save(document: Document, path: Path, *, force: bool = False) -> None:
-    """Write the document to a file, whole or not at all; raises UsageError.
-
-    An existing file must be a document of the same kind, unless `force` is set.
-    """
-    replace_alike(_pieces(document), path, force=force)
-
-
-def replace_alike(text: Iterable[str], path: Path, *, force: bool = False) -> None:
-    """Write a text to a new file or over one of the same kind; raises UsageError.
-
-    With `force` it replaces any file.
-    """
-    pieces = iter(text)
-    head = ""
-    for piece in pieces:
-        head += piece
-        if len(head) >= _HEAD:
-            break
-    if not force:
-        refuse_others(path, lambda old: kind_of(old) == kind_of(head))
-    write_whole(chain([head], pieces), path)
-
-
-def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
-    """Raise UsageError if the file exists and is not of the same kind."""
-    head = ""
-    with suppress(OSError):  # if the path cannot be read, writing reports why
-        if path.is_file():
-            with path.open("rb") as file:
-                head = file.read(_HEAD).decode("utf-8", "replace")
-    if head and not is_alike(head):
-        raise UsageError(
-            f"{path} exists and holds something else; it was not changed",
-            hint="Name another file with --out, or pass --force to replace this one.",
-        )
-
-
-def kind_of(head: str) -> str:
-    """Return the kind of a text by its beginning: our own mark, a tag, or the first line.
-
-    >>> kind_of('{"schema_version": 1, "kind": "plan", '), kind_of("<svg width=")
-    ('plan', '<svg')
-    >>> kind_of("Job    Reads  Writes\\nclean  feed   clean")
-    'Job Reads Writes'
-    """
-    found = _KIND.match(head) or _LINE.match(head)
-    return " ".join(found[1].split()) if found else ""
+def save(document: Document, path: Path) -> None:
+    """Write the document to a file, whole or not at all; raises UsageError."""
+    write_whole(_pieces(document), path)
 
 
 def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -79,14 +77,6 @@ class SnapshotSource:
             taken_at=convert(header["taken_at"], Instant | None),
             warnings=tuple(header["warnings"]),
         )
-
-
-def is_snapshot(path: Path) -> bool:
-    """Whether a file begins as a snapshot does."""
-    with suppress(OSError, EOFError, ValueError, StopIteration, zlib.error):
-        header = next(read_records(path))
-        return isinstance(header, dict) and header.get("format") == FORMAT
-    return False
 
 
 def save_snapshot(snapshot: LineageSnapshot, path: Path) -> None:

@@ -17,7 +17,7 @@ from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.packages import create_source
 from lineage_backfill.sources.several import SeveralSources
-from lineage_backfill.sources.snapshot import SnapshotSource, is_snapshot, save_snapshot
+from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
 from lineage_backfill.workspace.environment import log_time, state_dir
 
 
@@ -53,10 +53,6 @@ class ProjectLineage:
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""
         return self._declared(SnapshotSource(file).read())
-
-    def is_snapshot(self, file: Path) -> bool:
-        """Whether a file is a saved snapshot of any version."""
-        return is_snapshot(file)
 
     def save(self, file: Path) -> LineageSnapshot:
         """Save the lineage of the source as a snapshot, and return it.

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from lineage_backfill.cli.commands.errors import all_errors, explained
 from lineage_backfill.cli.main import program
 from lineage_backfill.cli.verbs import Verb
+from lineage_backfill.errors import BackfillError
 from lineage_backfill.project.settings import known_settings
 from spark_runtime.errors import RuntimeFailure
 
@@ -20,8 +20,7 @@ _ERRORS = """\
 # Errors
 
 Every error has a code, one sentence that says what happened, and a hint that says what to do next.
-The codes are stable. `lineage-backfill errors LB-101` prints the same text. `--debug` adds the
-traceback."""
+The codes are stable. `--debug` adds the traceback."""
 _IN_A_JOB = """\
 ## Errors inside a Spark job
 
@@ -31,9 +30,8 @@ _OPTIONS = """\
 # Every verb, option and setting
 
 Results go to stdout, everything else to stderr. `-h` on any verb prints its part of this page.
-`NO_COLOR` switches colours off, `COLUMNS` sets the width, and `PAGER` shows output longer than a
-screen (`less` by default; `PAGER=cat` for none). Times are shown, and read if they have no UTC
-offset, in the local zone, with `--utc` in UTC; the time of `--now` needs an offset.
+`NO_COLOR` switches colours off, `COLUMNS` sets the width. Times are shown, and read if they have no
+UTC offset, in the local zone, with `--utc` in UTC; the time of `--now` needs an offset.
 
 | exit code | meaning |
 |---|---|
@@ -68,6 +66,20 @@ def pages() -> dict[str, str]:
 def _pages() -> Iterator[tuple[str, Iterable[str]]]:
     yield "errors.md", _errors()
     yield "options.md", _options()
+
+
+def all_errors(root: type[BackfillError] = BackfillError) -> Iterator[type[BackfillError]]:
+    """Yield the classes of errors, each before its subclasses."""
+    yield root
+    for below in root.__subclasses__():
+        if below.__module__ == root.__module__:  # errors of spark_runtime have no codes
+            yield from all_errors(below)
+
+
+def explained(error: type[BackfillError]) -> list[str]:
+    """Return the paragraphs for users: what the error means, and what to do about it."""
+    paragraphs = (inspect.getdoc(error) or "").split("\n\n")[:2]
+    return [" ".join(one.split()) for one in paragraphs]
 
 
 def _errors() -> Iterator[str]:

@@ -623,7 +623,7 @@ def test_a_plan_and_a_backfill_are_of_one_target(shop: Shop) -> None:
     assert "the plan was made for target 'prod', not for target 'test'" in refused
     assert "not for no target" in shop("run", "p.json", "--yes", code=64).stderr
     assert shop.journal() == []
-    said = shop("impact", *FIX, "--target", "prod", "--out", "p.json", "--force").stderr
+    said = shop("impact", *FIX, "--target", "prod", "--out", "p.json").stderr
     shop(*_told(said), "--yes")
     shop.does({"daily": "fail"})
     detached = shop("run", *FIX, "--yes", "--target", "prod", "--detach")
@@ -674,28 +674,6 @@ command = ["no-such-program"]
     shop.does({})
     assert shop("retry").stderr
     assert told()["finished"]["state"] == "succeeded"
-
-
-def test_stderr_may_be_a_log_of_json_lines_with_each_change_of_state(shop: Shop) -> None:
-    shop.does({"daily": "fail"})
-    json_log = ("--log-format", "json", "--json")
-    done = shop("run", *FIX, "--yes", "--title", "VAT fix", *json_log, code=3)
-    backfill = json.loads(done.stdout)["id"]
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert all({"at", "level", "message"} <= line.keys() for line in lines)
-    changes = [line for line in lines if line.get("backfill") == backfill and "run" in line]
-    assert {one["attempt"] for one in changes} == {1}
-    ends = {(one["job"], one["state"]) for one in changes}
-    assert ends >= {("clean", "submitted"), ("clean", "succeeded"), ("daily", "failed")}
-    assert len({one["token"] for one in changes}) == 2
-    assert all(one["token"] for one in changes)
-    assert changes[-1]["error"] == "ValueError: no [such] column"
-    whole = [line for line in lines if "state" in line and "run" not in line]
-    assert [line["state"] for line in whole] == ["running", "failed"]
-    assert {line["title"] for line in whole} == {"VAT fix"}
-    error = shop("status", "b-none", "--log-format", "json", code=64).stderr
-    assert json.loads(error.splitlines()[-1])["code"] == "LB-101"
-    assert "is not one of" in shop("status", "--log-format", "xml", code=64).stderr
 
 
 def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -> None:
@@ -950,10 +928,6 @@ def test_debug_shows_where(shop: Shop) -> None:
     assert "Traceback" in said
     assert "error[LB-101]: no dataset is named 'fed'" in said
     assert process.returncode == 64
-    process = shop.start("impact", "fed", "--debug", "--log-format", "json")
-    line = json.loads(process.communicate(timeout=60)[1].splitlines()[-1])
-    assert (process.returncode, line["code"]) == (64, "LB-101")
-    assert line["traceback"][0].startswith("Traceback")
 
 
 def test_no_color_and_no_escape_codes_off_a_terminal(shop: Shop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import time
@@ -95,15 +94,13 @@ def test_what_a_drive_leaves_under_way_is_adopted_by_the_next(
     wait_for(lambda: '"running"' in shop("status", backfill, "--json").stdout.split("runs")[1])
     first.send_signal(number)
     assert first.wait(30) == (0 if number == signal.SIGTERM else -number)
-    second = drive("--log-format", "json", ready="Driving")
+    second = drive(ready="Driving")
     shop.go()
     assert "succeeded" in shop("watch", backfill).stderr
     assert shop.started() == ["clean", "daily"]  # each once
     assert state(shop, backfill) == "succeeded"
     second.send_signal(signal.SIGTERM)
     assert second.wait(30) == 0
-    lines = [json.loads(line) for line in second.communicate()[1].splitlines()]
-    assert {one.get("job") for one in lines if one.get("run")} == {"clean", "daily"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -127,7 +127,6 @@ def test_no_verb_shows_a_secret_and_the_job_gets_them_all(shop: Shop) -> None:
         "graph",
         "config check",
         "retry -v",
-        "retry --log-format json",
     ):
         call(shop, *verb.split(), code=None)
     call(shop, "impact", *FIX, "--out", "plan.json")

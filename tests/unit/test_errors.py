@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import lineage_backfill
-from lineage_backfill.cli.commands.errors import all_errors, explained
 from lineage_backfill.cli.main import main
-from lineage_backfill.errors import BackfillError, HTTPStatusError, UnknownNameError, UsageError
+from lineage_backfill.errors import BackfillError, HTTPStatusError, UsageError
+from scripts.docs.reference import all_errors, explained
 
 ERRORS = list(all_errors())
 #: The codes are printed, searched for and linked to: none ever means something else.
@@ -86,8 +86,6 @@ def test_a_service_that_refuses_is_told_from_one_in_trouble(status: int, code: i
 
 
 def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["errors", "LB-999"]) == UnknownNameError.exit_code
-    assert capsys.readouterr().err.startswith("error[LB-101]: no error has the code 'LB-999'\n")
     assert main(["impact", "--nonsense"]) == 64
     assert capsys.readouterr().err.startswith("error[LB-100]: No such option")
 
@@ -116,29 +114,19 @@ def test_a_time_that_is_none_is_refused_with_both_ways_to_write_it(
     assert "Z, or as a length: 7d or 12h." in capsys.readouterr().err
 
 
-def test_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["errors", "lb-112"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("LB-112  MissingKeyError, exit code 64\n")
-    assert "hour that the clocks skip" in " ".join(said.split())
-    assert main(["errors"]) == 0
-    listed = capsys.readouterr().out
-    assert all(one.code in listed for one in ERRORS)
-
-
 BROKEN = """
-from lineage_backfill.cli.commands import errors
+from lineage_backfill.cli.commands import status
 from lineage_backfill.cli import main
-def fails(root=None):
+def fails(workspace):
     raise KeyError("sur[prise]")
-errors.all_errors = fails
+status.Backfills = fails
 raise SystemExit(main.main())
 """
 
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_fault_of_our_own_is_no_traceback_without_debug(debug: bool) -> None:
-    command = [sys.executable, "-c", BROKEN, "errors", *(["--debug"] if debug else [])]
+    command = [sys.executable, "-c", BROKEN, "history", *(["--debug"] if debug else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) is debug

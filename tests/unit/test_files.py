@@ -43,7 +43,7 @@ def write(path: Path) -> None:
 
 
 #: All that writes what a user names.
-WRITERS = [write, lambda path: save({}, path, force=True), lambda path: write_records(path, [1])]
+WRITERS = [write, lambda path: save({}, path), lambda path: write_records(path, [1])]
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -96,51 +96,11 @@ def test_only_where_nothing_is(tmp_path: Path) -> None:
 PLAN = {"schema_version": 1, "kind": "plan", "id": "p-1", "jobs": []}
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        '[project]\nname = "shop"\n',
-        '{"schema_version": 1, "kind": "status"}',
-        '{"eventType": "START", "run": {"kind": "plan"}}',
-        '{"name": "of the quarter", "kind": "plan"}',
-        '{"kind": "plan"}',
-        "notes of mine",
-        "<svg></svg>",
-    ],
-)
-def test_a_document_replaces_only_one_of_its_kind(tmp_path: Path, old: str) -> None:
-    file = tmp_path / "out"
-    file.write_text(old)
-    with pytest.raises(UsageError, match="holds something else") as no:
-        documents.save(PLAN, file)
-    assert "--force" in no.value.hint
-    assert file.read_text() == old
-    documents.save(PLAN, file, force=True)
-    documents.save({**PLAN, "id": "p-2"}, file)
-    assert documents.load(file)["id"] == "p-2"
-
-
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.touch()
     documents.save(PLAN, file)
     assert documents.load(file) == PLAN
-
-
-def test_a_text_replaces_only_one_that_begins_as_it_does(tmp_path: Path) -> None:
-    file = tmp_path / "graph.svg"
-    documents.replace_alike(["<svg", ">1</svg>"], file)
-    documents.replace_alike(["<svg", ">2</svg>"], file)
-    assert file.read_text() == "<svg>2</svg>"
-    with pytest.raises(UsageError):
-        documents.replace_alike(["digraph {}"], file)
-    table = tmp_path / "graph.txt"
-    documents.replace_alike(["Job  Reads\na  b"], table)
-    documents.replace_alike(["Job     Reads\nlonger  c"], table)
-    table.write_text("Job list\nof mine")
-    with pytest.raises(UsageError):
-        documents.replace_alike(["Job  Reads\na  b"], table)
-    assert table.read_text() == "Job list\nof mine"
 
 
 def _endless(path: Path, kind: str) -> Path:
@@ -160,7 +120,7 @@ def _endless(path: Path, kind: str) -> Path:
 def test_what_nothing_can_be_written_to_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     path = _endless(tmp_path / "out.json", kind)
     with pytest.raises(UsageError, match="cannot be written"):
-        save({}, path, force=True)
+        save({}, path)
     assert not path.is_file()
 
 

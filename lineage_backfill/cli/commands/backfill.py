@@ -96,7 +96,7 @@ def carry_out(
         )
     takes = estimate(planned, max_parallel=how.max_parallel)
     # Before a question the plan is shown even with --quiet.
-    console = terminal.talk() if how.yes or terminal.manner.is_log else terminal.err()
+    console = terminal.talk() if how.yes else terminal.err()
     show(plan, console, workspace=workspace, takes=takes, listing=listing)
     if not plan.totals["runs"]:
         left = (job for job in plan.jobs if job.status in ("blocked", "left_stale"))

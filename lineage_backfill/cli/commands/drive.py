@@ -74,10 +74,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _say(backfill: str, text: str) -> None:
-    if terminal.manner.is_log:
-        terminal.log_line("info", text, backfill=backfill)
-    else:
-        terminal.say(f"{backfill}: {text}")
+    terminal.say(f"{backfill}: {text}")
 
 
 class Lines(Reporter):

@@ -12,14 +12,12 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import (
-    ForceOption,
     JsonOption,
     NamespaceOption,
     SourceOptions,
     takes_options,
 )
 from lineage_backfill.cli.output import views
-from lineage_backfill.cli.removed import form_of
 from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage import view
@@ -40,9 +38,7 @@ class Form(StrEnum):
 class GraphOptions:
     """The part of the graph that is shown, and its format."""
 
-    form: Annotated[Form, typer.Option("--format", help="Output format.", parser=form_of(Form))] = (
-        Form.TABLE
-    )
+    form: Annotated[Form, typer.Option("--format", help="Output format.")] = Form.TABLE
     up: Annotated[bool, typer.Option("--up", help="Show upstream.")] = False
     down: Annotated[bool, typer.Option("--down", help="Show downstream; the default.")] = False
     depth: Annotated[
@@ -58,7 +54,6 @@ class GraphOptions:
     namespace: NamespaceOption = None
     as_json: JsonOption = False
     out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
-    force: ForceOption = False
 
 
 @takes_options
@@ -86,15 +81,13 @@ def graph(
     workspace = source.open()
     found = _part(workspace, names or (), how)
     if how.as_json:
-        terminal.give(
-            documents.dump(graphs.document(found, workspace.snapshot)), how.out, force=how.force
-        )
+        terminal.give(documents.dump(graphs.document(found, workspace.snapshot)), how.out)
     elif how.form is Form.MERMAID:
-        terminal.give(draw.mermaid(graphs.drawing(found)), how.out, force=how.force)
+        terminal.give(draw.mermaid(graphs.drawing(found)), how.out)
     elif how.out is None:
         terminal.out().print(views.rows(found))
     else:
-        terminal.give(terminal.plain(views.rows(found)), how.out, force=how.force)
+        terminal.give(terminal.plain(views.rows(found)), how.out)
 
 
 def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:

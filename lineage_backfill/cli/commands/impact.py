@@ -13,7 +13,6 @@ import typer
 from lineage_backfill.cli import planning, terminal
 from lineage_backfill.cli.options import (
     DatasetsArgument,
-    ForceOption,
     Format,
     JsonOption,
     ListOptions,
@@ -21,7 +20,6 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
-from lineage_backfill.cli.removed import form_of
 from lineage_backfill.critic.explain import explanation_to_dict
 from lineage_backfill.errors import UsageError
 from lineage_backfill.plans.document import plan_members
@@ -40,7 +38,6 @@ class ShowOptions:
         ),
     ] = False
     as_json: JsonOption = False
-    force: ForceOption = False
     out: Annotated[Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")] = (
         None
     )
@@ -49,7 +46,7 @@ class ShowOptions:
     ] = False
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="Output format; a table by default.", parser=form_of(Format)),
+        typer.Option("--format", help="Output format; a table by default."),
     ] = None
     why: Annotated[
         str | None,
@@ -88,7 +85,7 @@ def impact(
         raise UsageError("--json and --format both set the output format", hint="Drop one of them.")
     planned = planning.make_plan(datasets or (), request, source)
     if how.out:
-        documents.save(plan_members(planned.plan), how.out, force=how.force)
+        documents.save(plan_members(planned.plan), how.out)
     if how.as_json:
         more: list[tuple[str, Any]] = []
         if how.estimate:  # not in a saved plan: it depends on other runs

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import (
-    ForceOption,
     JsonOption,
     NamespaceOption,
     SourceOptions,
@@ -69,14 +68,10 @@ def pull(
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="FILE")] = Path(
         "lineage.json.gz"
     ),
-    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Save the lineage as a snapshot, to plan offline with --snapshot FILE."""
-    lineage_of = source.open().lineage
-    if not force:
-        documents.refuse_others(out, lambda _head: lineage_of.is_snapshot(out))
-    snapshot = lineage_of.save(out)
+    snapshot = source.open().lineage.save(out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
     size = out.stat().st_size

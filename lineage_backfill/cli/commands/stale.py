@@ -15,7 +15,6 @@ from rich.text import Text
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.commands.backfill import carry_out
 from lineage_backfill.cli.options import (
-    ForceOption,
     JsonOption,
     ListOptions,
     PlanOptions,
@@ -76,12 +75,11 @@ def stale(
     out: Annotated[
         Path | None, typer.Option(help="Save the plan that repairs it, for `run`.", metavar="FILE")
     ] = None,
-    force: ForceOption = False,
 ) -> None:
     """List partitions that are missing or older than their inputs."""
     found = _find(options, source, since)
     if out and found.plan is not None:
-        documents.save(plan_members(found.plan), out, force=force)
+        documents.save(plan_members(found.plan), out)
     if as_json:
         documents.emit(_document(found))
     else:

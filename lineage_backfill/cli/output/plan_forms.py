@@ -28,7 +28,7 @@ def show(
     facts = NO_FACTS
     if workspace is not None:
         facts = PlanFacts.of(plan, workspace.resolver_of(plan), takes)
-    terminal.page(preview(plan, width=console.width, facts=facts, listing=listing), console)
+    console.print(preview(plan, width=console.width, facts=facts, listing=listing))
 
 
 def show_as(
@@ -41,7 +41,7 @@ def show_as(
         case Format.TABLE:
             show(plan, console, workspace=workspace, takes=takes, listing=listing)
         case Format.TREE:
-            terminal.page(formats.plan_tree(plan, facts, console.width, listing), console)
+            console.print(formats.plan_tree(plan, facts, console.width, listing))
         case Format.MARKDOWN:
             terminal.give(formats.markdown(plan, facts, listing))
         case Format.MERMAID:

@@ -296,8 +296,7 @@ class Executor:
             return state
 
     def _log_state(self, record: BackfillRecord, state: BackfillState) -> None:
-        facts = {"backfill": record.id, "title": record.title, "state": state}
-        _log.info("backfill %s (%s) is %s", record.id, record.title, state, extra={"facts": facts})
+        _log.info("backfill %s (%s) is %s", record.id, record.title, state)
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait for the start of the backfill, or a control request."""

@@ -151,7 +151,6 @@ class RunLoop:
         self._is_failing = False
         self._due: list[tuple[datetime, str]] = []  # when attempts have timed out, by token
         self._timed_out: set[str] = set()
-        self._tokens: dict[str, str] = {}  # of the latest attempts, for the log
         every = services.jobs.items()
         self._windows = {ref: one.window for ref, one in every if one.window is not None}
         self._shut: set[JobRef] = set()  # the jobs outside of their window
@@ -225,8 +224,6 @@ class RunLoop:
         self._refuse_unjudged(runs, records)
         for record in records:
             self._attempts[record.run_id] = record.attempt
-            if record.token:
-                self._tokens[record.run_id] = record.token
             if record.state.is_under_way and record.token:
                 run = runs[record.run_id]
                 if self._cutoff is not None:
@@ -358,22 +355,9 @@ class RunLoop:
                 self._reporter.run_finished(run, move.state, move.error or "")
 
     def _log_moves(self, moves: Iterable[Move]) -> None:
-        if not _log.isEnabledFor(logging.INFO):
-            return
         for move in moves:
-            if move.token is not None:
-                self._tokens[move.run_id] = move.token
-            facts = {
-                "backfill": self._lease.backfill_id,
-                "run": move.run_id,
-                "job": self._scheduler.run(move.run_id).job.name,
-                "state": move.state,
-                "attempt": move.attempt,
-                "token": self._tokens.get(move.run_id),
-                "error": move.error,
-            }
             why = f": {move.error}" if move.error else ""
-            _log.info("run %s is %s%s", move.run_id, move.state, why, extra={"facts": facts})
+            _log.info("run %s is %s%s", move.run_id, move.state, why)
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
         """Submit attempts to their engines; returns the accepted ones with their handles."""

@@ -179,16 +179,6 @@ def test_one_form_at_a_time(shop: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "'nonsense' is not one of 'table', 'tree'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["airflow", "dot", "heatmap", "svg"])
-def test_a_removed_form_is_refused_with_what_to_use(
-    shop: Path, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*ASKED, "--format", form]) == 64
-    said = capsys.readouterr()
-    assert (said.out, f"--format {form} was removed" in said.err) == ("", True)
-    assert re.search("serve|--json", said.err)
-
-
 def test_why_not(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASKED, "--why-not", "daily@2024-01-09"]) == 0
     assert "is not planned: it reads no changed partition" in capsys.readouterr().out

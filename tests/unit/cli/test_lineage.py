@@ -156,12 +156,6 @@ def lineage(*jobs: tuple[str, str, str], **more: Any) -> LineageSnapshot:
     return LineageSnapshot.of(nodes, **more)
 
 
-def test_diff_was_removed(capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(capsys, "lineage", "diff", "a", "b", "--json", code=64)
-    assert "`diff` was removed" in said
-    assert "lineage show --snapshot FILE --json" in said
-
-
 # --- graph --------------------------------------------------------------------------------------
 
 FOOD_GRAPH = ("graph", "--events", str(FOOD))
@@ -266,8 +260,6 @@ def test_a_name_of_a_job_and_a_dataset(folder: Path, capsys: pytest.CaptureFixtu
         (["etl_orders", "--select", "x"], "both set the starting points"),
         (["--select", "x"], "matches no job"),
         (["--format", "gif"], "'gif' is not one of 'table', 'mermaid'."),
-        (["--format", "tree"], "--format tree was removed"),
-        (["--format", "dot"], "--format dot was removed"),
     ],
 )
 def test_wrong_usage(

@@ -40,7 +40,6 @@ VERBS: list[tuple[str, list[str]]] = [
     (f"{HEAVY},requests,sqlalchemy,alembic", ["history"]),
     (f"{HEAVY},requests,sqlalchemy,alembic", ["stale"]),
     (f"{HEAVY},requests,sqlalchemy,alembic", ["graph"]),
-    (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["errors"]),
 ]
 
 

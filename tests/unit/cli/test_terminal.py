@@ -8,17 +8,15 @@ import os
 import re
 import shutil
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.main import _tell_of_thread, main
+from lineage_backfill.cli.main import main
 from lineage_backfill.errors import UsageError
 from lineage_backfill.show import documents
 from lineage_backfill.show.text import UNKNOWN, safe
@@ -166,36 +164,6 @@ class _Terminal(io.StringIO):
         return True
 
 
-PAGERS = [
-    ("long", "sort -r", "b\na\n" * 40, True),
-    ("short", "sort -r", "b\na\n", False),
-    ("none wanted", "", "b\na\n" * 40, False),
-    ("not installed", "no-such-pager", "b\na\n" * 40, False),
-]
-
-
-@pytest.mark.parametrize(("what", "pager", "text", "is_paged"), PAGERS)
-def test_long_output_on_a_terminal_goes_through_the_pager(
-    what: str, pager: str, text: str, is_paged: bool, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    screen = _Terminal()
-    monkeypatch.setenv("PAGER", pager)
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setattr(sys, "stdin", _Terminal())
-    terminal.page(text.rstrip(), terminal.out())
-    paged = capfd.readouterr().out
-    assert (paged.split() == sorted(text.split(), reverse=True)) == is_paged
-    assert (screen.getvalue().split() == text.split()) != is_paged
-
-
-def test_output_for_a_program_is_never_paged(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.StringIO()
-    monkeypatch.setenv("PAGER", "no-such-pager --fails")
-    monkeypatch.setattr(sys, "stdout", file)
-    terminal.page("a\n" * 100, terminal.out())
-    assert file.getvalue().count("a") == 100
-
-
 def test_times_are_local_with_their_zone_or_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
@@ -216,34 +184,6 @@ def test_no_input_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.is_interactive()
     monkeypatch.setattr(terminal, "manner", terminal.Manner(no_input=True))
     assert not terminal.is_interactive()
-    log = terminal.Manner(log_format=terminal.LogFormat.JSON)
-    monkeypatch.setattr(terminal, "manner", log)
-    assert not terminal.is_interactive()
-
-
-@pytest.mark.parametrize("more", [[], ["--debug"]])
-def test_a_log_has_one_object_on_each_line(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    more: list[str],
-) -> None:
-    shop = tmp_path / "shop"
-    shutil.copytree(SHOP, shop)
-    monkeypatch.chdir(shop)
-    assert main(["run", *PREVIEW[1:], "--log-format", "json", *more]) == 9
-    _fail_in_a_thread()
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    asked = "--log-format json: cannot ask for confirmation to"
-    assert any(line["message"].startswith(asked) for line in lines)
-    assert lines[-1]["message"] == "ValueError: in a thread"
-
-
-def _fail_in_a_thread() -> None:
-    try:
-        raise ValueError("in a thread")
-    except ValueError as error:
-        _tell_of_thread(threading.ExceptHookArgs((ValueError, error, error.__traceback__, None)))
 
 
 def test_a_file_that_is_not_there_is_called_a_file(
