@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import logging
 import os
-import secrets
 import signal
 import subprocess
 import time
@@ -61,42 +59,29 @@ class History:
     def __init__(self) -> None:
         self.read = 0  # the id of the last event
         self.notices: list[Notice] = []
-        self.end: int | None = None  # the event that ended the last drive
-        self._is_running = False
-        self._moved: tuple[int, datetime] = (0, datetime.min.replace(tzinfo=UTC))
+        self.has_ended = False  # the last drive
         self._sent: set[tuple[str, ...]] = set()
 
     def add(self, events: Sequence[EventRecord]) -> None:
         """Add events, oldest first."""
         for event in events:
             self.read = event.id
-            if event.kind == "deleted":
-                self.end = event.id
-            elif event.kind == "leased":
+            if event.kind == "leased":
                 self._sent.clear()
-                self.end, self._moved = None, (event.id, event.at)
-            elif event.run_id is not None:
-                self._moved = event.id, event.at
-            elif event.kind in _STATES:
-                state = BackfillState(event.kind)
-                self._is_running = state is BackfillState.RUNNING
-                self.end = None if state.is_under_way else event.id
+                self.has_ended = False
+            elif event.kind == "deleted":
+                self.has_ended = True
+            elif event.run_id is None and event.kind in _STATES:
+                self.has_ended = not BackfillState(event.kind).is_under_way
             notice = _notice(event)
             if notice is not None and (notice.event, *notice.facts) not in self._sent:
                 self._sent.add((notice.event, *notice.facts))
                 self.notices.append(notice)
 
-    def next(self, hook: NotifyDeclaration, cursor: HookCursor, now: datetime) -> Notice | None:
-        """Return the first notice for a hook after its cursor, None if there is none now."""
-        for notice in self.notices:
-            if notice.place > cursor.event and notice.event in hook.on:
-                return notice
-        (place, at), minutes = self._moved, (now - self._moved[1]) // timedelta(minutes=1)
-        stalls = self._is_running and "stalled" in hook.on and place > cursor.stalled
-        if not stalls or now - at < hook.stalled_after:
-            return None
-        text = f"is stalled: no run has begun or ended for {minutes} min"
-        return Notice(event="stalled", place=place, at=now, text=text)
+    def next(self, hook: NotifyDeclaration, cursor: HookCursor) -> Notice | None:
+        """Return the first notice for a hook after its cursor, None if there is none."""
+        due = (one for one in self.notices if one.place > cursor.event and one.event in hook.on)
+        return next(due, None)
 
 
 _STATES = frozenset(BackfillState)
@@ -182,13 +167,13 @@ class Hooks:
             key = hook.id, cursor.backfill_id
             history = self._histories.setdefault(key, History())
             history.add(self._store.events(cursor.backfill_id, after=history.read))
-            notice = history.next(hook, cursor, now)
+            notice = history.next(hook, cursor)
             if notice is not None:
                 held = replace(cursor, due_at=now + _HELD)
                 if self._store.move_cursor(cursor, held):
                     self._store.move_cursor(held, self._delivered(hook, held, notice, history))
                     return True
-            elif history.end is not None and self._store.move_cursor(cursor, None):
+            elif history.has_ended and self._store.move_cursor(cursor, None):
                 del self._histories[key]
         return False
 
@@ -208,21 +193,7 @@ class Hooks:
             _log.warning("notice %s dropped after the last try: %s", id_, error)
         else:
             _log.info("notice %s (%s) delivered", id_, notice.event)
-        after = replace(cursor, due_at=self._clock.now(), tries=0)
-        if notice.event == "stalled":
-            return replace(after, stalled=notice.place)
-        return replace(after, event=notice.place)
-
-    def send(self, event: Kind, text: str, **facts: Any) -> None:
-        """Send to the hooks of an event that is about no backfill, once; errors are only logged."""
-        body = self._document(None, event, self._clock.now(), "", text, facts)
-        for hook in self._hooks:
-            if event in hook.on:
-                id_ = _id(hook, secrets.token_hex())
-                try:
-                    self._send(hook, id_, body)
-                except Exception as error:  # noqa: BLE001 - as above
-                    _log.warning("notice %s not delivered: %s", id_, error)
+        return replace(cursor, due_at=self._clock.now(), tries=0, event=notice.place)
 
     def _body(self, backfill: str, notice: Notice) -> dict[str, Any]:
         text, facts = notice.text, dict(notice.facts)
@@ -235,25 +206,13 @@ class Hooks:
         elif notice.event == "started":
             facts["runs"] = sum(self._store.tallies([backfill])[backfill].values())
         title = self._store.backfill(backfill).title
-        return self._document(backfill, notice.event, notice.at, title, text, facts)
-
-    def _document(
-        self,
-        backfill: str | None,
-        event: Kind,
-        at: datetime,
-        title: str,
-        text: str,
-        facts: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        what = f"Backfill {backfill}" if backfill else "A backfill"
-        what += f" ({title})" if title else ""
+        what = f"Backfill {backfill}" + (f" ({title})" if title else "")
         what += f" of {self._project}" if self._project else ""
         return {
             "schema_version": 1,
             "kind": "notification",
-            "event": event,
-            "at": f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "event": notice.event,
+            "at": f"{notice.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
             "project": self._project,
             "backfill": backfill,
             "text": f"{what} {text}",
@@ -302,7 +261,6 @@ class Hooks:
     def _post(self, hook: NotifyDeclaration, id_: str, document: Mapping[str, Any]) -> None:
         try:
             address = self._reveal(hook.webhook or "")
-            key = self._reveal(hook.secret) if hook.secret else ""
         except ConfigError as error:
             raise UndeliveredError(str(error)) from error
         wrong = wrong_address(address, self._hosts)
@@ -311,7 +269,6 @@ class Hooks:
         slack = {"text": document["text"]}
         body = json.dumps(slack if hook.shape == "slack" else document).encode()
         headers = {"Content-Type": "application/json", "X-Lineage-Backfill-Id": id_}
-        headers |= _signed(body, key, int(self._clock.now().timestamp())) if key else {}
         parts = urlsplit(address)
         redaction.remember(redaction.secrets_in_path(parts.path))
         origin = f"{parts.scheme}://{parts.netloc}"
@@ -327,12 +284,3 @@ class Hooks:
 
 def _id(hook: NotifyDeclaration, seed: str) -> str:
     return f"n-{hashlib.sha256(f'{seed} {hook.id}'.encode()).hexdigest()[:24]}"
-
-
-def _signed(body: bytes, key: str, at: int) -> dict[str, str]:
-    """Return the headers that prove who sent a body at a second since 1970: HMAC-SHA256 of both."""
-    digest = hmac.new(key.encode(), b"%d." % at + body, hashlib.sha256).hexdigest()
-    return {
-        "X-Lineage-Backfill-Timestamp": str(at),
-        "X-Lineage-Backfill-Signature": f"sha256={digest}",
-    }

@@ -320,7 +320,7 @@ class Settings:
 class Submission:
     """What is stored with a new backfill, in addition to its plan; instants are aware, in UTC.
 
-    It begins at `scheduled_for`, and starts no runs after `expires_at`. `parameters` are given to
+    It begins at `scheduled_for`. `parameters` are given to
     every job. `undo_of` is the backfill that this one undoes. Without a `title` the executor makes
     one from the plan.
     """
@@ -333,7 +333,6 @@ class Submission:
     code_version: str = ""
     settings: Settings = field(default_factory=Settings)
     scheduled_for: datetime | None = None
-    expires_at: datetime | None = None
     undo_of: str | None = None
 
     def __post_init__(self) -> None:
@@ -546,7 +545,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCursor:
-    """Up to which event of a backfill a hook is served; `stalled` is the last reported stall.
+    """Up to which event of a backfill a hook is served.
 
     The next delivery is due at `due_at`, after so many failed `tries`.
     """
@@ -555,7 +554,6 @@ class HookCursor:
     backfill_id: str
     event: int
     due_at: datetime
-    stalled: int = 0
     tries: int = 0
 
 

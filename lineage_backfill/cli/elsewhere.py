@@ -26,5 +26,7 @@ _NO_SUCH = re.compile(r"No such (?:option: |command ')(-*[\w-]+)")
 
 def instead_of(message: str) -> str:
     """Return what to write, where a command says that an option or a command does not exist."""
+    if "--format" in message and "'json' is not one of" in message:
+        return "Use --json."
     found = _NO_SUCH.match(message)
     return _ELSEWHERE.get(found[1], "") if found else ""

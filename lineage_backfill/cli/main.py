@@ -157,7 +157,6 @@ def _tell(error: BackfillError) -> None:
 
 #: What the checks of values say, and what is printed instead.
 _TYPERS_WORDS = (
-    (re.compile(r"('--format': 'json' is not one of .*)"), r"\1 Use --json."),
     (re.compile(r"\bValue error, "), ""),
     (re.compile(r"\bInput should be a valid integer\b.*"), "it must be a whole number."),
     (re.compile(r"\bInput should be a valid (\w+)\b.*"), r"it must be a \1."),

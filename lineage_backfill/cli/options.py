@@ -300,13 +300,6 @@ class RunOptions(RunningOptions):
             metavar="WHEN",
         ),
     ] = None
-    expires: Annotated[
-        str | None,
-        _drive(
-            help="Start no run after this time, or after a delay such as 2h.",
-            metavar="WHEN",
-        ),
-    ] = None
     strict: Annotated[
         bool,
         _drive("--strict", help="Exit with 3 if --select, --exclude or --depth leave jobs stale."),

@@ -632,14 +632,10 @@ SPARK_ENGINES = ("local", "spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeclaration:
-    """One `[engines.NAME]` table: its kind and the settings that its adapter takes.
-
-    `live` is a program that reports what others run there.
-    """
+    """One `[engines.NAME]` table: its kind and the settings that its adapter takes."""
 
     name: Text
     kind: Text
-    live: Texts = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from lineage_backfill.errors import ConfigError, DeclarationError
 from lineage_backfill.project.forms import Texts
-from lineage_backfill.project.run_rules import Length
 from lineage_backfill.typed import ONE_OR_MORE, Text, member, read, tables
 
-#: Driving began, the first run failed, the backfill ended, a plan needs confirmation, no run
-#: began or ended for long.
-Event = Literal["started", "failed", "finished", "needs_approval", "stalled"]
+#: Driving began, the first run failed, the backfill ended.
+Event = Literal["started", "failed", "finished"]
 Shape = Literal["json", "slack"]
 _REFERENCES = ("env:", "file:")
 
@@ -25,16 +22,13 @@ _REFERENCES = ("env:", "file:")
 class NotifyDeclaration:
     """The events for one hook: a `command`, with JSON on stdin, or a `webhook`.
 
-    `webhook` and `secret`, the key of its signature, may be references. After `stalled_after`
-    without a run that begins or ends, a backfill is stalled.
+    `webhook` may be a reference.
     """
 
     on: Annotated[tuple[Event, ...], ONE_OR_MORE] = ()
     command: Texts = ()
     webhook: Text | None = None
     shape: Shape = member("json", key="format")
-    secret: Text | None = None
-    stalled_after: Length = timedelta(hours=1)
 
     def __post_init__(self) -> None:
         if not self.on:
@@ -43,9 +37,8 @@ class NotifyDeclaration:
             )
         if bool(self.command) == bool(self.webhook):
             raise DeclarationError("needs a `command` or a `webhook`, and not both")
-        if self.command and (self.secret or self.shape != "json"):
-            key = "secret" if self.secret else "format"
-            raise DeclarationError(f"`{key}` applies to webhooks only", hint="Leave it out.")
+        if self.command and self.shape != "json":
+            raise DeclarationError("`format` applies to webhooks only", hint="Leave it out.")
 
     @property
     def id(self) -> str:

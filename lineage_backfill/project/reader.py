@@ -102,8 +102,8 @@ def _job(
 def engine(name: str, values: Mapping[str, Any], place: str) -> EngineDeclaration:
     """Read one `[engines.NAME]` table; `kind` is the name where it is not given."""
     settings = dict(values)
-    head = {key: settings.pop(key) for key in ("kind", "live") if key in settings}
-    found = read(EngineDeclaration, dict[str, Any](name=name, kind=name) | head, place)
+    kind = settings.pop("kind", name)
+    found = read(EngineDeclaration, {"name": name, "kind": kind}, place)
     if found.kind in SPARK_ENGINES and "conf" in settings:
         settings["conf"] = read_value(SparkProperties, settings["conf"], "conf", place)
     return replace(found, settings=settings)

@@ -305,9 +305,6 @@ class RunSetting:
     fail_fast: bool = member(False, "start no more runs once one has failed")
     max_failures: Positive | None = member(None, "start no more runs once this many have failed")
     only_between: Hours | None = member(None, "hours in which runs may start, as 20:00-06:00")
-    expires: Length | None = member(
-        None, "start no run of a backfill later than this after its start"
-    )
     notify_hosts: Texts = member((), "the hosts that webhooks of [[notify]] may go to")
 
 
@@ -374,7 +371,7 @@ class Project:
     which entrypoints import, `jobs` the modules there whose jobs declare themselves, `outbox` where
     runs put their lineage events, `spark` Spark's own properties (`spark.master`, …), `live_runs`
     what becomes of a backfill while someone else runs the same keys. After `max_failures` failed
-    runs a backfill starts no more, nor when it `expires`, counted from when it was to begin.
+    runs a backfill starts no more.
     """
 
     root: Path
@@ -390,7 +387,6 @@ class Project:
     notify: tuple[NotifyDeclaration, ...]
     notify_hosts: tuple[str, ...]
     max_failures: int | None
-    expires: timedelta | None
     settings: tuple[Setting, ...]
     name: str = ""
     target: str = ""
@@ -512,7 +508,6 @@ def read_project(
         notify=notify,
         notify_hosts=notify_hosts,
         max_failures=1 if value["run.fail_fast"] else value["run.max_failures"],
-        expires=value["run.expires"],
         settings=tuple(settings.values()),
     )
 

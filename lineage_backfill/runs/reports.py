@@ -492,7 +492,6 @@ def _backfill(record: BackfillRecord) -> Document:
         "submitted_by": record.submitted_by,
         "submitted_at": instant(record.submitted_at),
         "scheduled_for": instant(record.scheduled_for),
-        "expires_at": instant(record.expires_at),
         "max_parallel": record.settings.max_parallel,
         "deleted": record.deleted,
         "started_at": instant(record.started_at),

@@ -41,8 +41,7 @@ def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]
     for name, value in document["parameters"].items():
         yield "with", f"{name} = {json.dumps(value)}"
     yield "code", document["code_version"]
-    for words, name in (("starts at", "scheduled_for"), ("expires at", "expires_at")):
-        yield words, moment(document[name]) if document[name] else ""
+    yield "starts at", moment(document["scheduled_for"]) if document["scheduled_for"] else ""
     if left := document["time_left"]:
         yield "time", time_in_words(left["seconds"], left["not_estimated"], " left")
     yield "deleted", "yes" if document["deleted"] else ""

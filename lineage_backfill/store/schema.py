@@ -66,7 +66,6 @@ backfills = sa.Table(
     sa.Column("submitted_by", sa.String(200), nullable=False),
     sa.Column("submitted_at", Instant, nullable=False),
     sa.Column("scheduled_for", Instant),
-    sa.Column("expires_at", Instant),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("ended_at", Instant),
     sa.Column("control", sa.String(20)),
@@ -87,7 +86,6 @@ cursors = sa.Table(
     sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
     sa.Column("event", sa.BigInteger, nullable=False),
     sa.Column("due_at", Instant, nullable=False),
-    sa.Column("stalled", sa.BigInteger, nullable=False),
     sa.Column("tries", sa.Integer, nullable=False),
 )
 

@@ -10,7 +10,6 @@ from flask import Response, render_template, request
 from werkzeug.exceptions import NotFound
 
 from lineage_backfill.errors import (
-    EnvironmentMissingError,
     LineageError,
     UnknownNameError,
     UsageError,
@@ -44,23 +43,6 @@ def history() -> str:
     return render_template(
         "history.html", page=page, tallies=tallies, is_live=is_live, hidden=document["hidden"]
     )
-
-
-@routes.get("/metrics")
-def metrics() -> Response:
-    """Return metrics for Prometheus: backfills and runs by state, and drivers."""
-    try:
-        from lineage_backfill.web import metrics as found
-    except ModuleNotFoundError as error:
-        raise EnvironmentMissingError(
-            f"metrics need {error.name}, which is not installed",
-            hint="Install it: pip install 'lineage-backfill[serve]'",
-        ) from error
-    with cache().backfills() as kept:
-        listed = kept.history()["backfills"]
-        tallies = kept.tallies(one["id"] for one in listed)
-        drivers = kept.drivers()
-    return Response(found.render(listed, tallies, drivers), content_type=found.CONTENT_TYPE)
 
 
 @routes.get("/history.json")

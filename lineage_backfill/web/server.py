@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from ipaddress import ip_address
@@ -51,14 +50,14 @@ def is_private(listening: socket.socket) -> bool:
     return ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def serving(
+def serve(
     project: Project,
     listening: socket.socket,
     *,
     names: Collection[str] = (),
     ready: Callable[[], None],
-) -> Callable[[], None]:
-    """Return what serves the pages of a project until SIGINT or SIGTERM; it calls `ready` first.
+) -> None:
+    """Serve the pages of a project until SIGINT or SIGTERM; calls `ready` first.
 
     `names` are extra host names that browsers may use. Raises EnvironmentMissingError if the web
     server is not installed.
@@ -79,12 +78,8 @@ def serving(
     def stop(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    def serve() -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, stop)
-        with suppress(KeyboardInterrupt):
-            ready()
-            server.run()
-        server.close()
-
-    return serve
+    signal.signal(signal.SIGTERM, stop)
+    with suppress(KeyboardInterrupt):
+        ready()
+        server.run()
+    server.close()

@@ -34,7 +34,7 @@ from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.drive.clock import StoreClock
-from lineage_backfill.runs.drive.owner import LEASE, is_dead, living, owner, standing
+from lineage_backfill.runs.drive.owner import LEASE, is_dead, owner, standing
 from lineage_backfill.runs.drive.run_loop import spec_file
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.runs.watching import follow
@@ -80,20 +80,13 @@ class Backfills:
                 standing(store, one.id, now)[0] if one.state.is_under_way else one
                 for one in store.backfills(deleted=True)
             ]
-        shown = [one for one in records if hidden or not _is_hidden(one, now)]
+        shown = [one for one in records if hidden or not one.deleted]
         return reports.history(shown, hidden=len(records) - len(shown))
 
     def tallies(self, ids: Iterable[str]) -> Mapping[str, Mapping[RunState, int]]:
         """Return the number of runs of each backfill by state."""
         with self.workspace.open_store() as store:
             return store.tallies(list(ids))
-
-    def drivers(self) -> int:
-        """Return the number of live drivers for this project and target."""
-        project = self.workspace.project
-        with self.workspace.open_store() as store:
-            now = StoreClock(store).now()
-            return len(living(store, now, project.name, project.target))
 
     @collector_paused()
     def status(self, backfill: str | None = None) -> dict[str, Any]:
@@ -318,13 +311,6 @@ class Backfills:
                 store.release(lease)
             store.delete(record.id, now=now)
             return store.backfill(record.id)
-
-
-def _is_hidden(one: BackfillRecord, now: datetime) -> bool:
-    """Whether lists leave out a backfill: a deleted one, or one that expired unfinished."""
-    is_over = one.expires_at is not None and one.expires_at <= now
-    is_open = one.state.is_under_way or one.state is BackfillState.SUCCEEDED
-    return one.deleted or (is_over and not is_open)
 
 
 def _standing(store: RunStore, backfill: str | None) -> tuple[BackfillRecord, Holder | None]:

@@ -74,11 +74,10 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
         yield from redaction.secrets_in_address(lineage.marquez or "")
         yield from redaction.secrets_of(lineage.source_settings)
     for hook in project.notify:
-        yield hook.secret or ""
         yield from redaction.secrets_of({"url": hook.webhook or "", "command": hook.command})
         yield from redaction.secrets_in_path(urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
-    engines = ({**one.settings, "live": one.live} for one in project.declarations.engines)
+    engines = (one.settings for one in project.declarations.engines)
     for table in (project.spark, *engines):
         yield from redaction.secrets_of(table)
 

@@ -218,8 +218,8 @@ class Planning:
         """Return the findings about the project file and the lineage, errors first."""
         found, functions = [], {}
         try:
-            with self.workspace.open_engines() as engines:
-                self.workspace.live_keys(engines)
+            with self.workspace.open_engines():
+                pass  # refuses settings that do not fit
         except ConfigError as error:
             found.append(Finding.of("[engines.*]", error))
         try:

@@ -155,12 +155,8 @@ class Runner:
     def _submit(
         self, executor: Executor, plan: Plan, submission: Submission, *, waits: bool = False
     ) -> str:
-        expires, lasts = submission.expires_at, self._project.expires
-        if expires is None and lasts is not None:
-            expires = (submission.scheduled_for or executor.clock.now()) + lasts
         made = replace(
             submission,
-            expires_at=expires,
             submitted_by=account(),
             reason=plan.request.get("reason", ""),
             code_version=code_version(self._project.root),
@@ -455,14 +451,6 @@ class Runner:
             project=project.name,
         )
 
-    def ask_for_approval(self, plan: Plan) -> None:
-        """Notify the hooks that a plan waits for confirmation."""
-        if any("needs_approval" in hook.on for hook in self._project.notify):
-            with self._workspace.open_store(create=True) as store:
-                runs = plan.totals.get("runs")
-                text = f"of {runs} runs has to be confirmed"
-                self._hooks(store).send("needs_approval", text, plan=plan.id, runs=runs)
-
     def _live_runs(
         self, context: ExecutionContext, engines: Mapping[str, Engine], store: RunStore
     ) -> Callable[[Sequence[PlannedRun]], str] | None:
@@ -472,7 +460,7 @@ class Runner:
         return LiveRuns(
             context.recorded(self._workspace.snapshot),
             look=lambda: context.recorded(self._workspace.lineage.read()),
-            engines=self._workspace.live_keys(engines),
+            engines={name: engine.live for name, engine in engines.items()},
             calendar_of=lambda job: context.resolver.job(job).calendar,
             now=StoreClock(store).now,
             refuses=self._project.live_runs == "refuse",

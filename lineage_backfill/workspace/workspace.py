@@ -12,14 +12,12 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.command.active import LiveCommand
 from lineage_backfill.errors import BackfillError, ConfigError
 from lineage_backfill.lineage.inference.timetables import slice_of
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.plans.request import request_from_dict
@@ -260,18 +258,3 @@ class Workspace:
         found = {task.task: name for task, name in seen if task.dag == dag}
         named = [(one.airflow, one.name) for one in declared if one.airflow and one.writes]
         return found | {task: name for one, name in named if one.dag == dag for task in one.tasks}
-
-    def live_keys(
-        self, engines: Mapping[str, Engine]
-    ) -> Mapping[str, Callable[[JobRef], KeySet | None]]:
-        """Return functions for the keys of a job that others run, by engine name.
-
-        A program named in the project file takes precedence over the engine itself. Raises
-        ConfigError for an invalid program.
-        """
-        named: dict[str, Callable[[JobRef], KeySet | None]] = {
-            one.name: LiveCommand(one.name, one.live, self.project.root)
-            for one in self.project.declarations.engines
-            if one.live
-        }
-        return {name: engine.live for name, engine in engines.items()} | named

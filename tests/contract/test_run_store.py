@@ -106,7 +106,6 @@ def test_a_backfill_comes_back_as_it_was_written(store: RunStore) -> None:
         parameters={"a": [1, None]},
         code_version="abc",
         scheduled_for=LATER,
-        expires_at=LATER,
         settings=Settings(cutoff=False),
     )
     runs = [planned_run("z", keys=("2024-03-01..2024-03-03", "2024-03-09")), planned_run("a")]
@@ -691,9 +690,9 @@ def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(
     before = [one.id for one in store.events("b-1") if one.kind == "leased"][-1]
     (cursor,) = store.hook_cursors("h", now=LATER)
     assert (cursor.hook, cursor.backfill_id, cursor.event) == ("h", "b-1", before - 1)
-    assert (cursor.due_at, cursor.stalled, cursor.tries) == (NOW + TTL, 0, 0)
+    assert (cursor.due_at, cursor.tries) == (NOW + TTL, 0)
     assert store.hook_cursors("h", now=NOW) == store.hook_cursors("none", now=LATER) == ()
-    moved = replace(cursor, event=before, due_at=LATER, stalled=2, tries=1)
+    moved = replace(cursor, event=before, due_at=LATER, tries=1)
     assert store.move_cursor(cursor, moved)
     assert not store.move_cursor(cursor, moved)  # another process was faster
     assert not store.move_cursor(cursor, None)

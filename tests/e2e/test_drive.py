@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -157,39 +155,6 @@ def test_a_backfill_of_another_time_begins_when_it_is_due_and_only_if_its_plan_h
     shop.lineage(("clean", "feed", "clean"), ("daily", "clean", "daily"), ("new", "clean", "cnew"))
     assert "interrupted" in shop("watch", moved, code=130).stderr
     assert shop.started() == ["clean", "daily"]
-
-
-def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
-    shop: Shop, drive: Callable[..., Command]
-) -> None:
-    text = (shop.folder / "lineage-backfill.toml").read_text()
-    (shop.folder / "lineage-backfill.toml").write_text(
-        text.replace("[project]", '[project]\nname = "elsewhere"')
-    )
-    shop.does({"clean": "wait"})
-    running = shop.start("run", *FIX, "--yes")
-    wait_for(lambda: bool(shop.journal()))
-    end(running)
-    (shop.folder / "lineage-backfill.toml").write_text(text)
-    process = shop.start("drive", "--listen", "127.0.0.1:0")
-    try:
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if "Serving" in line)
-        found = re.search(r"http://[\d.:]+/", line)
-        assert found
-        time.sleep(2)
-        with urllib.request.urlopen(found[0] + "metrics", timeout=30) as answer:
-            metrics = answer.read().decode()
-    finally:
-        end(process)
-        (shop.folder / "go").touch()  # ends the job that was left running
-    assert 'lineage_backfill_backfills{state="interrupted"} 1.0' in metrics
-    assert "lineage_backfill_drivers 1.0" in metrics
-    assert shop.started() == ["clean"]
-    assert "is not an address" in shop("drive", "--listen", "nowhere", code=64).stderr
-    refused = shop("drive", "--listen", "192.0.2.1:1", code=64).stderr
-    assert "--listen" in refused
-    assert "--port" not in refused
 
 
 def test_an_idle_drive_delivers_what_others_left(shop: Shop, drive: Callable[..., Command]) -> None:

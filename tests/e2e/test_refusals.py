@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -172,23 +170,6 @@ def test_a_failure_is_told_even_if_quiet(shop: Shop) -> None:
         "Stopped: 1 of 2 runs failed; 4 partitions are still stale.",
         "clean 2024-01-02T00..2024-01-02T02: ValueError: no [such] column",
     ]
-
-
-def test_an_expired_backfill_is_planned_again(shop: Shop) -> None:
-    shop.does({"clean": "sleep 6"})
-    told = shop("run", *FIX, "--yes", "--expires", "6s", code=3).stderr
-    assert "It has expired: plan and run it again." in told
-    assert "retry" not in told
-    assert "has expired" in shop("retry", left_id(told), code=64).stderr
-    assert left_id(told) not in shop("history").stdout
-    assert left_id(told) in shop("history", "--all").stdout
-
-
-def test_a_backfill_that_succeeded_before_it_expired_stays_in_lists(shop: Shop) -> None:
-    shop("run", *FIX, "--yes", "--expires", "1h")
-    with closing(sqlite3.connect(shop.folder / ".lineage-backfill" / "runs.db")) as store, store:
-        store.execute("UPDATE lb_backfills SET expires_at = started_at")
-    assert "succeeded" in shop("history").stdout
 
 
 def left_id(told: str) -> str:

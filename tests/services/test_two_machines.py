@@ -94,17 +94,13 @@ def test_a_living_driver_is_not_taken_over_whatever_the_clocks_say(
 
 
 @pytest.mark.parametrize("ahead", [7200, -7200])
-def test_a_schedule_and_an_expiry_go_by_the_database(machine: Make, ahead: int) -> None:
+def test_a_schedule_goes_by_the_database(machine: Make, ahead: int) -> None:
     one = machine("etl-1", ahead=ahead)
     began = datetime.now(UTC)
-    one.run("run", *FIX, "--yes", "--at", "5s", "--expires", "1h")
+    one.run("run", *FIX, "--yes", "--at", "5s")
     found = status(one)
     assert found["state"] == "succeeded"
-    begun, expires = (
-        datetime.fromisoformat(str(found[f"{what}_at"])) for what in ("started", "expires")
-    )
-    assert begun - began > timedelta(seconds=5)
-    assert timedelta(hours=1) < expires - began < timedelta(hours=1.5)
+    assert datetime.fromisoformat(str(found["started_at"])) - began > timedelta(seconds=5)
 
 
 def test_a_dead_machines_run_is_made_again_only_once_it_is_said_to_be_gone(machine: Make) -> None:

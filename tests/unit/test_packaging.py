@@ -78,7 +78,7 @@ def test_the_core_asks_for_no_spark(metadata: Message) -> None:
 
 def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "spark") == {"pyspark", "delta-spark"}
-    assert needs(metadata, "serve") == {"flask", "prometheus-client", "waitress"}
+    assert needs(metadata, "serve") == {"flask", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
     assert needs(metadata, "object-store") == {"fsspec"}

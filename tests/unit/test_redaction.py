@@ -184,7 +184,7 @@ def test_a_command_is_given_secrets_by_options_or_in_an_address(tmp_path: Path) 
 [engines.here]
 kind = "command"
 argv = ["run", "--password", "first-one", "--token={token}", "--api-key=second-one"]
-live = ["ask", "--secret", "third-one"]
+env = { SECRET = "third-one" }
 [[notify]]
 on = ["failed"]
 command = ["page", "--auth-token", "fourth-one"]

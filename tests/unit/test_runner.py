@@ -99,19 +99,17 @@ def test_runs_that_have_not_begun_are_cancelled_without_their_engine(project: Pa
     assert states(project) == [RunState.CANCELLED, RunState.CANCELLED]
 
 
-def test_what_a_project_lets_expire_and_tells_goes_by_the_time_of_the_store(
+def test_what_a_project_submits_and_tells_goes_by_the_time_of_the_store(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = timedelta(hours=2)
     monkeypatch.setattr(SqlRunStore, "time", lambda _, local: local + hours)
-    hook = '[run]\nexpires = "1h"\n[[notify]]\non = ["needs_approval"]\ncommand = ["false"]\n'
+    hook = '[[notify]]\non = ["failed"]\ncommand = ["false"]\n'
     project.write_text(PROJECT + hook)
     before = datetime.now(UTC)
     runner = submitted(project, FakeEngine())
     with opened(project).open_store() as store:
         (record,) = store.backfills()
-        assert record.expires_at is not None
-        assert abs(record.expires_at - record.submitted_at - timedelta(hours=1)) < hours / 99
         assert record.submitted_at >= before + hours
         assert runner._hooks(store)._clock.now() >= before + hours
     assert Backfills(opened(project)).now() >= before + hours

@@ -149,8 +149,7 @@ def _detach(
 
 
 def _submission(how: RunOptions, workspace: Workspace) -> Submission:
-    timed = bool(how.at or how.expires)
-    now = Backfills(workspace).now() if timed else datetime.now(UTC)
+    now = Backfills(workspace).now() if how.at else datetime.now(UTC)
     return Submission(
         settings=Settings(
             cutoff=not how.no_cutoff, tail=not how.no_tail, max_parallel=how.max_parallel
@@ -159,7 +158,6 @@ def _submission(how: RunOptions, workspace: Workspace) -> Submission:
         description=how.description or "",
         parameters=read_parameters(how.parameter or ()),
         scheduled_for=read_moment(how.at, now, sign=1),
-        expires_at=read_moment(how.expires, now, sign=1),
     )
 
 
@@ -245,8 +243,6 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
     """Ask for confirmation; above the project's limit the number of runs must be typed."""
     if yes:
         return
-    if not terminal.is_interactive():
-        Runner(workspace).ask_for_approval(plan)
     terminal.refuse_unasked(verb.lower())
     number = plan.totals["runs"]
     if number > workspace.project.declarations.limits.confirm_above:
@@ -275,17 +271,10 @@ def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
     return backfills.outcome(status, report) + rest
 
 
-def _next_step(workspace: Workspace, outcome: BackfillOutcome, status: Mapping[str, Any]) -> str:
+def _next_step(workspace: Workspace, outcome: BackfillOutcome) -> str:
     """Return what to do after a verb has left a backfill, as a format."""
     if outcome.is_left and Runner(workspace).has_driver():
         return "The `drive` service resumes it; follow it with: {watch}"
-    expires = status["expires_at"]
-    if (
-        outcome.state is BackfillState.CANCELLED
-        and expires is not None
-        and datetime.fromisoformat(expires) <= Backfills(workspace).now()
-    ):
-        return "It has expired: plan and run it again."
     return _ENDS[outcome.state][1]
 
 
@@ -323,7 +312,7 @@ def _finish(
         terminal.say(_outcome(workspace, document), is_needed=is_bad)
         if terminal.manner.quiet and (failure := backfills.first_failure(document)):
             terminal.say(failure, is_needed=True)  # no progress has shown it
-    then = _next_step(workspace, outcome, document)
+    then = _next_step(workspace, outcome)
     terminal.say(then.format_map(source.commands(outcome.id)))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +22,7 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.cli.output.render import mark, table
 from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.engines.runtime import find_jars, find_java
-from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
+from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.project.declarations import SPARK_ENGINES
@@ -33,12 +30,10 @@ from lineage_backfill.show.names import keys_on_a_line
 from lineage_backfill.show.plans import lost_in_words
 from lineage_backfill.show.text import counted, safe
 from lineage_backfill.workspace.configuration import lineage_origin
-from lineage_backfill.workspace.environment import state_dir
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _JAVA = 17
-_CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +69,7 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check lineage, run store, tables, clock, permissions, Java, Spark; show how to fix each."""
+    """Check lineage, run store, tables, engines, Java, Spark; show how to fix each."""
     workspace = source.open()
     checks = _Doctor(workspace, None if file is None else load_plan(file)).checks()
     document = {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
@@ -109,8 +104,6 @@ class _Doctor:
             **of_plan,
             "tables": self._check_tables,
             "undo": self._check_undo,
-            "clock": self._check_clock,
-            "permissions": self._check_permissions,
             **self._check_engines(),
             **self._check_runtime(),
         }
@@ -222,37 +215,6 @@ class _Doctor:
             return _NotChecked("no table that a job writes is known")
         return f"{counted(len(judged), 'table')} checked: replaced data stays for a week"
 
-    def _check_clock(self) -> str:
-        """Compare this clock with file system, run store and the newest lineage event."""
-        root, hint = self._project.root, "Synchronise the clocks of both machines (NTP)."
-        try:
-            with tempfile.NamedTemporaryFile(dir=root) as file:
-                off = Path(file.name).stat().st_mtime - time.time()
-        except OSError as error:
-            raise EnvironmentMissingError(
-                f"{root} cannot be written: {error.strerror}",
-                hint="Run as a user with write access.",
-            ) from error
-        if abs(off) > _CLOCK_SLACK:
-            raise EnvironmentMissingError(
-                f"the clock of the file system is {off:+.0f} s off this machine's", hint=hint
-            )
-        with suppress(StoreError), self._workspace.open_store() as store:
-            now = datetime.now(UTC)
-            off = (store.time(now) - now).total_seconds()
-            if abs(off) > _CLOCK_SLACK:
-                raise EnvironmentMissingError(
-                    f"the clock of the run store's database is {off:+.0f} s off this machine's",
-                    hint=hint,
-                )
-        newest = self._workspace.snapshot.taken_at
-        ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
-        if ahead > timedelta(seconds=_EVENT_SLACK):
-            raise EnvironmentMissingError(
-                f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
-            )
-        return "agrees with the file system" + (" and the lineage" if newest else "")
-
     def _check_engines(self) -> dict[str, Callable[[], str]]:
         """Return a check for each engine that is a service."""
 
@@ -298,44 +260,6 @@ class _Doctor:
         return {
             ref for job in self._spark_jobs() for ref in (*edges.reads(job), *edges.writes(job))
         }
-
-    def _check_permissions(self) -> str:
-        """Check whether outputs can be written and inputs can be read.
-
-        The plan says which tables are outputs; without a plan all need only be readable.
-        """
-        places = {state_dir(self._project): os.W_OK, self._project.outbox: os.W_OK}
-        elsewhere = 0
-        for location, mode in self._locations().items():
-            if location is None or "://" in location:
-                elsewhere += 1
-            else:
-                places.setdefault(Path(location), mode)
-        for place, mode in places.items():
-            there = next(path for path in (place, *place.parents) if path.exists())
-            if not os.access(there, mode | os.X_OK):
-                word = "write" if mode & os.W_OK else "read"
-                raise EnvironmentMissingError(
-                    f"no permission to {word} {there}",
-                    hint="Run as a user who has this access, or grant it.",
-                )
-        unseen = f"; {elsewhere} tables are not on this machine and were not checked"
-        return f"{len(places)} folders are accessible{unseen if elsewhere else ''}"
-
-    def _locations(self) -> dict[str | None, int]:
-        """Return the locations of tables with the access needed there."""
-        if self._plan is None:
-            declared = self._project.declarations.datasets
-            return {one.location: os.R_OK for one in declared if one.location or one.table}
-        resolver = self._workspace.resolver
-
-        def location(dataset: DatasetRef) -> str | None:
-            declared = resolver.dataset_declaration(dataset)
-            return None if declared is None else declared.location
-
-        needs = {location(part.dataset): os.R_OK for run in self._runs for part in run.reads}
-        writes = (part.dataset for run in self._runs for part in run.writes)
-        return needs | {location(dataset): os.R_OK | os.W_OK for dataset in writes}
 
 
 def _check(name: str, check: Callable[[], str]) -> Check:

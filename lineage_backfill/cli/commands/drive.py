@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 from typing import Annotated
 
 import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import SourceOptions, TakeoverOptions, takes_options
-from lineage_backfill.errors import BackfillError, UsageError
+from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter
 from lineage_backfill.show.names import keys_on_a_line
 from lineage_backfill.show.text import counted
 from lineage_backfill.show.words import measured
-from lineage_backfill.web import server
 from lineage_backfill.workspace.service import Service, ServiceReporter
-
-_WRITTEN = "Write it as in --listen 127.0.0.1:8085."
-_OTHER = "Name another address or port with --listen; any free port with --listen 127.0.0.1:0."
 
 
 @takes_options
@@ -34,43 +29,22 @@ def drive(
     backfills: Annotated[
         int, typer.Option(help="Drive at most this many backfills at once.", min=1, metavar="N")
     ] = 4,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            help="Serve the web pages of `serve`, and /metrics, at this address and port.",
-            metavar="HOST:PORT",
-        ),
-    ] = None,
 ) -> None:
     """Drive backfills without a driver, until SIGTERM; for services such as systemd."""
     project = source.load()
     stopped = Event()
-    with ExitStack() as stack:
-        if listen is not None:
-            listening = stack.enter_context(server.listen(*_address(listen), hint=_OTHER))
-            address = server.address_of(listening)
-            ready = partial(terminal.say, f"Serving {address}")
-            serve = server.serving(project, listening, ready=ready)
-            Thread(target=serve, name="pages", daemon=True).start()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopped.set())
-        service = Service(
-            open_workspace=source.open,
-            reporter_of=Lines,
-            reporter=ServiceLines(),
-            slots=backfills,
-            gone=takeover.gone,
-        )
-        terminal.say(f"Driving the backfills of {project.name}; SIGTERM stops this, and no job.")
-        service.run(stopped)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    service = Service(
+        open_workspace=source.open,
+        reporter_of=Lines,
+        reporter=ServiceLines(),
+        slots=backfills,
+        gone=takeover.gone,
+    )
+    terminal.say(f"Driving the backfills of {project.name}; SIGTERM stops this, and no job.")
+    service.run(stopped)
     terminal.say("Stopped; the next driver takes over the backfills.")
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535 or not host:
-        raise UsageError(f"--listen {text!r} is not an address", hint=_WRITTEN)
-    return host.strip("[]"), int(port)
 
 
 def _say(backfill: str, text: str) -> None:

@@ -60,4 +60,4 @@ def serve(
             if open_browser:
                 typer.launch(address)
 
-        server.serving(project, listening, names=allow_host or (), ready=ready)()
+        server.serve(project, listening, names=allow_host or (), ready=ready)

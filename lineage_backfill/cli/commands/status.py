@@ -29,9 +29,7 @@ def report(which: BackfillOptions) -> None:
 @takes_options
 def history(
     source: SourceOptions,
-    hidden: Annotated[
-        bool, typer.Option("--all", help="Also those that were deleted, or expired unfinished.")
-    ] = False,
+    hidden: Annotated[bool, typer.Option("--all", help="Also those that were deleted.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the backfills of this project, newest first."""

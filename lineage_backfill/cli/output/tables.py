@@ -40,7 +40,7 @@ def history_table(document: Document, *, now: datetime | None = None) -> Rendera
     at = now or datetime.now(UTC)
     more = ""
     if hidden := document["hidden"]:
-        more = f"{counted(hidden, 'backfill')} deleted or expired: --all shows them."
+        more = f"{counted(hidden, 'backfill')} deleted: --all shows them."
     if not document["backfills"]:
         return Text(more or "No backfills yet.")
     rows = (

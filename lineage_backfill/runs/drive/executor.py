@@ -115,10 +115,9 @@ class Executor:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
         One that `waits` is scheduled until a driver takes it. A backfill that is being undone
-        cannot be resumed. Raises UsageError for a run without an engine or an expiry before the
-        start, GuardRailError for a plan without its runs or with two declared overwrites of one
-        partition, ConflictError if the backfill to undo is
-        driven or already undone.
+        cannot be resumed. Raises UsageError for a run without an engine, GuardRailError for a plan
+        without its runs or with two declared overwrites of one partition, ConflictError if the
+        backfill to undo is driven or already undone.
         """
         submission = submission or Submission()
         if plan.runs is None:
@@ -136,12 +135,7 @@ class Executor:
             self.preflight(plan.runs)
         self.reveal(submission.parameters)  # refuse before writing anything
         now = self.clock.now()
-        begins, expires = submission.scheduled_for or now, submission.expires_at
-        if expires is not None and expires <= begins:
-            raise UsageError(
-                f"the backfill would expire at {_instant(expires)}, before it begins",
-                hint="Name a later instant.",
-            )
+        begins = submission.scheduled_for or now
         record = BackfillRecord(
             id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             plan_id=plan.id,
@@ -430,14 +424,8 @@ class Executor:
                 )
 
     def _reopen(self, record: BackfillRecord) -> None:
-        """Withdraw the control request of a backfill; raises UsageError where it has expired."""
-        now = self.clock.now()
-        if record.expires_at is not None and record.expires_at <= now:
-            raise UsageError(
-                f"backfill {record.id} has expired at {_instant(record.expires_at)}",
-                hint="Plan and run it again.",
-            )
-        self.store.request_control(record.id, None, now=now)
+        """Withdraw the control request of a backfill."""
+        self.store.request_control(record.id, None, now=self.clock.now())
 
     def _locked(
         self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]

@@ -164,7 +164,6 @@ class RunLoop:
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
         moves = self._apply_control(self._renew())
-        moves += self._expire()  # what an engine has lost is not tried again then
         self._share()
         records = list(records)
         known = {one.run_id: one.engine_run for one in records if one.engine_run is not None}
@@ -176,7 +175,7 @@ class RunLoop:
         try:
             moves += self._take_over_all(runs, records) + self._take(timeout=0)
             while True:
-                moves += self._count_failures() + self._expire()
+                moves += self._count_failures()
                 self._time_out()
                 self._mind_windows()
                 starting, skipped = ([], []) if self._stopping else self._next()
@@ -598,14 +597,6 @@ class RunLoop:
         return self._give_up(
             f"not started: {self._failed} run{'s' * (self._failed > 1)} had failed"
         )
-
-    def _expire(self) -> list[Move]:
-        """Cancel runs that have not started once the backfill has expired."""
-        at = self._record.expires_at
-        if at is None or self._cancelling or self._clock.now() < at:
-            return []
-        self._reporter.stopping(len(self._running), hard=False)
-        return self._give_up(f"the backfill expired at {at:%Y-%m-%dT%H:%M:%SZ}")
 
     def _give_up(self, why: str) -> list[Move]:
         """Submit no more runs; return the moves that cancel those not started."""

@@ -37,7 +37,6 @@ class Backfill(TypedDict):
     parameters: dict[str, Any]
     code_version: str
     scheduled_for: Moment | None
-    expires_at: Moment | None
     max_parallel: OneOrMore | None
     deleted: bool
     submitted_by: str
@@ -119,7 +118,7 @@ class History(TypedDict):
     schema_version: Literal[1]
     kind: Literal["history"]
     backfills: list[Backfill]
-    hidden: Annotated[Count, "Not listed: deleted, or expired unfinished."]
+    hidden: Annotated[Count, "Not listed: deleted."]
 
 
 class Attempt(TypedDict):
@@ -256,14 +255,13 @@ class Notification(TypedDict):
     schema_version: Literal[1]
     kind: Literal["notification"]
     id: Annotated[str, "The same each time that it is delivered."]
-    event: Literal["started", "failed", "finished", "needs_approval", "stalled"]
+    event: Literal["started", "failed", "finished"]
     at: Moment
     project: str
-    backfill: str | None
+    backfill: str
     text: str
-    title: NotRequired[Title]
-    runs: NotRequired[int | None]
+    title: Title
+    runs: NotRequired[int]
     run: NotRequired[FailedRun]
     error: NotRequired[str]
     state: NotRequired[str]
-    plan: NotRequired[str]

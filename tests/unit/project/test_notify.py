@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,22 +24,16 @@ notify_hosts = ["hooks.slack.com"]
 on = ["failed", "finished"]
 webhook = "https://hooks.slack.com/services/x"
 format = "slack"
-secret = "env:HOOK_KEY"
 [[notify]]
-on = "stalled"
+on = "finished"
 command = ["./tell", "us"]
-stalled_after = "30m"
 [[notify]]
 on = "started"
 webhook = "env:HOOK"
 """
     slack, command, other = load(tmp_path, text).notify
-    assert (slack.on, slack.shape, slack.secret) == (
-        ("failed", "finished"),
-        "slack",
-        "env:HOOK_KEY",
-    )
-    assert (command.command, command.stalled_after) == (("./tell", "us"), timedelta(minutes=30))
+    assert (slack.on, slack.shape) == (("failed", "finished"), "slack")
+    assert command.command == ("./tell", "us")
     assert other.webhook == "env:HOOK"  # is looked up where it is used
     assert len({slack.id, command.id, other.id}) == 3
 
@@ -52,7 +45,7 @@ webhook = "env:HOOK"
         ("on = ['fail']\ncommand = 'x'", "`on` is 'fail', but must be one of started"),
         ("on = 'failed'", "needs a `command` or a `webhook`"),
         ("on = 'failed'\ncommand = 'x'\nwebhook = 'env:X'", "and not both"),
-        ("on = 'failed'\ncommand = 'x'\nsecret = 'y'", "`secret` applies to webhooks only"),
+        ("on = 'failed'\ncommand = 'x'\nformat = 'slack'", "`format` applies to webhooks only"),
         ("on = 'failed'\nwebhook = 'https://b/x'", "goes to b, which is not among `notify_hosts`"),
         ("on = 'failed'\nwebhook = 'http://a/x'", "is not https"),
         ("on = 'failed'\nwebhook = 'a/x'", "is not an https address"),

@@ -30,7 +30,6 @@ retry_wait = "1m"
 retry_on = ["transient", "timeout"]
 only_between = "20:00-06:00"
 max_failures = 3
-expires = "2d"
 
 [[job]]
 name = "night"
@@ -52,7 +51,7 @@ def test_what_a_job_does_not_say_is_what_all_runs_say(tmp_path: Path) -> None:
     assert str(night.only_between) == "20:00-06:00 Europe/Berlin"
     assert (own.timeout, own.retries, own.retry_on) == (timedelta(seconds=90), 0, night.retry_on)
     assert str(own.only_between) == "22:00-00:00 UTC"
-    assert (project.max_failures, project.expires) == (3, timedelta(days=2))
+    assert project.max_failures == 3
 
 
 def test_without_a_word_runs_are_made_as_ever(tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ def test_without_a_word_runs_are_made_as_ever(tmp_path: Path) -> None:
     assert project.declarations.rules_of(None) == RunRules(
         retries=2, retry_wait=timedelta(seconds=1), retry_on=("transient",)
     )
-    assert (project.max_failures, project.expires) == (None, None)
+    assert project.max_failures is None
 
 
 def test_the_environment_says_it_too(tmp_path: Path) -> None:
@@ -107,8 +106,6 @@ def test_what_is_wrong_is_refused(tmp_path: Path, place: str, line: str, said: s
     [
         ("max_failures = 0", "must be at least 1"),
         ("fail_fast = 1", "must be true or false"),
-        ("expires = 'never'", "which is not a duration"),
-        ("expires = '0m'", "`expires` is '0m', but must be more than 0"),
         ("fail_fast = true\nmax_failures = 2", "has `fail_fast` and `max_failures`"),
     ],
 )

@@ -555,47 +555,6 @@ def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
     assert begun[0] >= at
 
 
-def test_a_backfill_that_expires_starts_nothing_more(bench: Bench, clock: Shifted) -> None:
-    engine = FakeEngine(holds=True)
-    executor = bench.executor(engine)
-    soon = clock.now() + timedelta(hours=1)
-    backfill_id = executor.start(DIAMOND, Submission(expires_at=soon))
-    stopped = threading.Event()
-    bench.told.on_stopping = stopped.set
-    with driving(executor, backfill_id, engine):
-        engine.wait_for(2)
-        clock.shift = timedelta(hours=1)
-        assert stopped.wait(5)
-    states = bench.states(backfill_id)
-    assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
-    assert states["a"] is states["e"] is RunState.SUCCEEDED
-    assert f"cancelled d the backfill expired at {soon:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
-    with pytest.raises(UsageError, match="has expired at"):
-        executor.retry(backfill_id)
-
-
-@pytest.mark.parametrize("hours", [0, 1])
-def test_no_run_starts_after_the_backfill_has_expired(
-    bench: Bench, clock: Shifted, hours: int
-) -> None:
-    """Not even where the run before it ends within the same second."""
-    engine = FakeEngine()
-    executor = bench.executor(engine)
-    plan = plan_of(planned_run("a"), planned_run("b", "a", wave=2))
-    backfill_id = executor.start(plan, Submission(expires_at=clock.now() + timedelta(hours=1)))
-    engine.on_submit = lambda _: setattr(clock, "shift", timedelta(hours=hours))
-    executor.drive(backfill_id)
-    assert engine.submitted == ([("a", 1)] if hours else [("a", 1), ("b", 1)])
-
-
-def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) -> None:
-    executor = bench.executor(FakeEngine())
-    at = datetime.now(UTC) + timedelta(hours=2)
-    with pytest.raises(UsageError, match="before it begins"):
-        executor.start(DIAMOND, Submission(scheduled_for=at, expires_at=at))
-    assert bench.store.backfills() == ()
-
-
 def test_what_runs_from_outside_is_waited_for_before_the_first_submission(bench: Bench) -> None:
     engine, live = FakeEngine(), ["a is being run by others", ""]
     executor = bench.executor(engine, live=lambda runs: live.pop(0))

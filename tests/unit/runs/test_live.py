@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from lineage_backfill.engines.command.active import LiveCommand
-from lineage_backfill.errors import BackfillError, ConfigError, ConflictError, UnfitRunError
+from lineage_backfill.errors import ConflictError, UnfitRunError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
@@ -22,9 +19,7 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.runs.live import SILENT, LiveRuns
 from lineage_backfill.runs.observations import RecordedRuns
-from lineage_backfill.workspace.environment import open_project
-from lineage_backfill.workspace.workspace import Workspace
-from tests.fakes import FakeEngine, planned_run
+from tests.fakes import planned_run
 
 NOW = datetime(2024, 3, 9, 12, tzinfo=UTC)
 CALENDAR = CalendarDeclaration(grain="day", start="2024-03-01")
@@ -151,60 +146,3 @@ def test_keys_that_the_job_has_not_are_no_answer() -> None:
     of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
     with pytest.raises(UnfitRunError, match="names keys that n:daily does not have"):
         of.blocker([planned_run("r", job="daily", keys=("2024-03-04",))])
-
-
-def program(text: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", text, *arguments]
-
-
-def test_a_program_tells_the_keys_as_json(tmp_path: Path) -> None:
-    text = "import json, os, sys; print(json.dumps([sys.argv[1], os.getcwd()]))"
-    asked = LiveCommand("far", program(text, "{namespace}/{job}"), tmp_path)
-    assert asked(JobRef("n", "a; rm -rf {x}")) == ("n/a; rm -rf {x}", str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("argv", "said", "code"),
-    [
-        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1", 64),
-        (program("print('2024-03-05')"), "printed output that is not JSON", 64),
-        (program("print(1)"), "printed JSON that is not an array of keys", 64),
-        (program(""), "printed output that is not JSON", 64),
-        (["/nowhere/at/all"], "cannot be asked", 64),
-    ],
-)
-def test_a_program_that_does_not_tell_is_an_error(
-    argv: list[str], said: str, code: int, tmp_path: Path
-) -> None:
-    with pytest.raises(BackfillError, match=said) as caught:
-        LiveCommand("far", argv, tmp_path)(JOB)
-    assert caught.value.exit_code == code
-    assert "LIVE_RUNS=ignore" in caught.value.hint
-
-
-@pytest.mark.parametrize("item", ["{key}", "{", "{0}", "{}", "{job:d}"])
-def test_a_program_is_given_nothing_but_the_job(item: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`live` of engine 'far'"):
-        LiveCommand("far", ["tell", item], tmp_path)
-
-
-class Knowing(FakeEngine):
-    """An engine of somebody else's that knows what its scheduler runs."""
-
-    def live(self, job: JobRef) -> KeySet:
-        return (f"of {job.name}",)
-
-
-def test_a_program_comes_before_what_the_engine_itself_knows(tmp_path: Path) -> None:
-    (tmp_path / "lineage-backfill.toml").write_text(
-        '[engines.asked]\nkind = "command"\nargv = ["run"]\nlive = ["echo", "[1]"]\n'
-    )
-    project = open_project(tmp_path / "lineage-backfill.toml")
-    found = Workspace(project).live_keys(
-        {"asked": Knowing(), "knows": Knowing(), "not": FakeEngine()}
-    )
-    assert {name: ask(JOB) for name, ask in found.items()} == {
-        "asked": (1,),
-        "knows": ("of daily",),
-        "not": None,
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -166,36 +165,6 @@ def test_runs_are_chosen_by_state_and_job(pages: FlaskClient, runs: list[Planned
     assert chosen("state=nonsense") == set()
     assert len(chosen("job=clean&namespace=shop")) == 23
     assert chosen("job=nobody&namespace=shop&_scheme=x&endpoint=y") == set()
-
-
-def test_prometheus_reads_how_many_backfills_and_runs_are_in_which_state(
-    pages: FlaskClient, runs: list[PlannedRun]
-) -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
-    answer = pages.get("/metrics")
-    assert answer.content_type.startswith("text/plain; version=0.0.4")
-    found = {
-        (sample.name.removeprefix("lineage_backfill_"), sample.labels.get("state")): sample.value
-        for family in parser.text_string_to_metric_families(answer.text)
-        for sample in family.samples
-    }
-    states = document(pages, "/backfills/b-1.json", "status")["totals"]
-    assert states.pop("runs") == len(runs)
-    for state, number in states.items():
-        assert found["runs", state] == found["open_runs", state] == number
-    assert found["backfills", "running"] == 1
-    assert found["backfills", "failed"] == 0
-    assert found["drivers", None] == 0
-
-
-def test_metrics_say_what_to_install(
-    pages: FlaskClient, runs: list[PlannedRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "lineage_backfill.web.metrics", raising=False)
-    monkeypatch.delattr(sys.modules["lineage_backfill.web"], "metrics", raising=False)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    page = read(pages, "/metrics", 503)
-    assert "pip install 'lineage-backfill[serve]'" in str(page)
 
 
 def test_an_ended_backfill_says_whether_touched_is_planned(shop: Shop, pages: FlaskClient) -> None:

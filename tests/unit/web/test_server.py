@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.cli.main import main
 from lineage_backfill.errors import AddressError, EnvironmentMissingError
 from lineage_backfill.web import server
 from tests.unit.web.shop import Shop
@@ -52,6 +51,5 @@ def test_without_the_extra_it_says_what_to_install(
         server.listen("127.0.0.1", 0) as listening,
         pytest.raises(EnvironmentMissingError, match="waitress") as raised,
     ):
-        server.serving(project, listening, ready=lambda: None)
+        server.serve(project, listening, ready=lambda: None)
     assert "pip install 'lineage-backfill[serve]'" in raised.value.hint
-    assert main(["drive", "--listen", "127.0.0.1:0"]) == 1  # and drives nothing
