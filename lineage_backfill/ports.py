@@ -510,13 +510,6 @@ class Lease:
     fence: int
 
 
-class Use(NamedTuple):
-    """The number of active runs of a backfill, and the number without a cap."""
-
-    active: int = 0
-    wanted: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """The holder of a backfill's lease, and when the lease ends without a renewal."""
@@ -650,11 +643,6 @@ class RunStore(Protocol):
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Extend the lease, and return the pending control request."""
-
-    def share(
-        self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
-    ) -> tuple[Mapping[str, Use], ...]:
-        """Record this backfill's use of each pool; return the use by other driven backfills."""
 
     def release(self, lease: Lease) -> None:
         """Give up the lease and the partition locks; no-op if it was taken over."""

@@ -43,14 +43,6 @@ def _note(param: typer.CallbackParam, value: Any) -> None:
         terminal.manner = replace(terminal.manner, **{param.name: value})
 
 
-def _colour(wanted: terminal.Color | None) -> None:
-    if wanted is not None:
-        terminal.manner = replace(terminal.manner, color=wanted)
-        # Help has a console of its own, in a module that takes long to import.
-        rich_utils: Any = import_module("typer.rich_utils")
-        rich_utils.COLOR_SYSTEM = terminal.color_system()
-
-
 def _verbose(wanted: int) -> None:
     if wanted:
         terminal.manner = replace(terminal.manner, verbose=wanted)
@@ -72,7 +64,6 @@ def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) 
 
 _QUIET = "Print only errors and questions on stderr."
 _VERBOSE = "Log reads, requests and their duration on stderr; -vv for more."
-_COLOR = "When to use colours; by default on a terminal, unless NO_COLOR is set."
 
 
 @_app.callback()
@@ -87,13 +78,6 @@ def _options(
     no_input: Annotated[
         bool, _shared("--no-input", callback=_note, text="Never ask; fail if --yes is needed.")
     ] = False,
-    utc: Annotated[
-        bool, _shared("--utc", callback=_note, text="Show times in UTC, not in the local zone.")
-    ] = False,
-    color: Annotated[
-        terminal.Color | None,
-        _shared(callback=_colour, is_eager=True, text=_COLOR),  # help has colours, too
-    ] = None,
     debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
     """Options of the program; every command accepts those of the panel."""
@@ -103,7 +87,7 @@ def program() -> TyperGroup:
     """Return the whole command line."""
     group = get_command(_app)
     assert isinstance(group, TyperGroup)  # it has a callback
-    shared = ("quiet", "verbose", "no_input", "utc", "color", "debug")
+    shared = ("quiet", "verbose", "no_input", "debug")
     add_verbs(group, shared=shared)
     return group
 

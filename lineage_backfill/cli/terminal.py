@@ -8,11 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-from enum import StrEnum
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -25,23 +24,13 @@ if TYPE_CHECKING:  # help and completion start without it
     from rich.console import Console, RenderableType
 
 
-class Color(StrEnum):
-    """When to use colours."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
     """Output settings of this process, from the options of the program."""
 
-    color: Color = Color.AUTO
     quiet: bool = False
     verbose: int = 0
     no_input: bool = False
-    utc: bool = False
     debug: bool = False
 
 
@@ -83,14 +72,9 @@ def say(text: str, *, style: str = "", is_needed: bool = False) -> None:
     (err() if is_needed else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
-def zone() -> tzinfo | None:
-    """Return the zone of times that people read and write: UTC, or None for the local one."""
-    return UTC if manner.utc else None
-
-
 def moment(at: datetime | str | None) -> str:
-    """Return a time to the second, in the local zone or in UTC, with the zone."""
-    return to_the_second(at, zone())
+    """Return a time to the second, in the local zone, with the zone."""
+    return to_the_second(at, None)
 
 
 def show(
@@ -142,14 +126,6 @@ def plain(renderable: RenderableType, *, width: int = 120) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def color_system() -> Literal["auto", "standard"] | None:
-    """Return Rich's colour system; None for no colours and no bold type."""
-    if manner.color is Color.NEVER:
-        return None
-    always = manner.color is Color.ALWAYS or os.environ.get("FORCE_COLOR")
-    return "standard" if always else "auto"
-
-
 def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> Console:
     console: type[Console] = import_module("rich.console").Console
     return console(
@@ -157,8 +133,7 @@ def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> 
         width=width,
         quiet=quiet,
         force_terminal=file.isatty(),  # colours on a pipe do not make it a terminal
-        color_system=color_system(),
-        no_color=False if manner.color is Color.ALWAYS else None,  # None: NO_COLOR decides
+        color_system="standard" if os.environ.get("FORCE_COLOR") else "auto",
         # Text is never markup here: names come from lineage, and may hold [brackets].
         markup=False,
         emoji=False,

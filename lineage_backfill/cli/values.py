@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lineage_backfill.cli import terminal
 from lineage_backfill.errors import UsageError
 from lineage_backfill.project.run_rules import HOW_LONG, read_length
 from lineage_backfill.redaction import remember, secrets_of
@@ -18,7 +17,7 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
     """Return the time that a text names, None for None; raises UsageError.
 
     A length of time counts back from `now`, or with `sign` 1 forward. A date, and a time without an
-    offset, is in the zone in which times are shown.
+    offset, is in the local zone.
     """
     if text is None:
         return None
@@ -39,11 +38,10 @@ def read_parameters(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _local(text: str, naive: datetime) -> datetime:
-    zone = terminal.zone()
     # In a gap, releases of Python disagree about which fold is the earlier one.
-    instants = sorted(naive.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1))
+    instants = sorted(naive.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
     if instants[0] != instants[1]:
-        shown = (one.astimezone(zone).isoformat(timespec="minutes") for one in instants)
+        shown = (one.astimezone().isoformat(timespec="minutes") for one in instants)
         raise UsageError(
             f"the clocks change at {text!r}: it is not one time",
             hint=f"Write it as {' or '.join(shown)}.",

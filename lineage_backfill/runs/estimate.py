@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from lineage_backfill.model import JobRef, named
+from lineage_backfill.model import JobRef
 from lineage_backfill.ports import PastRun
 
 #: With fewer past runs than this, the duration of a job is unknown.
@@ -37,17 +37,6 @@ class Estimate:
     def left(self) -> TimeLeft:
         """The time that all these runs take."""
         return time_left(self.runs, self.usual, self.parallel)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document of the estimate, times in seconds."""
-        return {
-            "seconds": self.left.seconds,
-            "jobs": [
-                {"job": named(job), "runs": number, "seconds": self.usual.get(job)}
-                for job, number in self.runs.items()
-            ],
-            "not_estimated": [named(job) for job in self.left.unknown],
-        }
 
 
 def usual_seconds(past: Iterable[PastRun], outside: Iterable[PastRun] = ()) -> dict[JobRef, float]:

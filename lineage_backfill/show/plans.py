@@ -21,7 +21,6 @@ from lineage_backfill.show.text import UNKNOWN, counted, safe
 from lineage_backfill.show.words import (
     before,
     in_words,
-    lasting,
     mapping_in_words,
     time_in_words,
     why_left,
@@ -73,23 +72,12 @@ class PlanFacts:
         """Return the owners of a job as text; empty if unknown."""
         return safe(", ".join(self.owners.get(job, ())))
 
-    @property
-    def times(self) -> Mapping[JobRef, float | None]:
-        """Seconds that the runs of each job take in sequence; None: not estimated."""
-        if self.estimate is None or self.estimate.left.seconds is None:
-            return {}
-        usual = self.estimate.usual
-        return {
-            job: usual[job] * number if job in usual else None
-            for job, number in self.estimate.runs.items()
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A table row for one job of a plan, or a group of jobs.
 
-    `wave` is that of the first and last run; `takes` is empty if nothing is known.
+    `wave` is that of the first and last run.
     """
 
     name: str
@@ -97,7 +85,6 @@ class Row:
     wave: str
     count: int
     runs: int | None
-    takes: str
 
     @property
     def runs_in_words(self) -> str:
@@ -153,16 +140,12 @@ class Rows:
     def _row(self, name: str, jobs: Sequence[PlannedJob]) -> Row:
         waves = [self._wave(job) for job in jobs]
         first, last = min(wave for wave, _ in waves), max(wave for _, wave in waves)
-        times = self._facts.times
-        known = [took for job in jobs if (took := times.get(job.job)) is not None]
-        least = "≥ " if known and len(known) < len(jobs) else ""
         return Row(
             name=name,
             jobs=tuple(jobs),
             wave=f"{first}" if first == last else f"{first}-{last}",
             count=sum(job.count for job in jobs),
             runs=None if self._runs is None else sum(self._runs[job.job] for job in jobs),
-            takes=f"{least}{lasting(sum(known))}" if known else UNKNOWN if times else "",
         )
 
 

@@ -52,7 +52,7 @@ class EmptyRunStore(RunStore):
     def _unleased(self, lease: Lease, *_: Any, **__: Any) -> NoReturn:
         raise lease_lost(lease.backfill_id)
 
-    renew = share = release = lock = record = extend = enter = _unleased
+    renew = release = lock = record = extend = enter = _unleased
 
     def time(self, local: datetime) -> datetime:
         return local

@@ -156,7 +156,6 @@ leases = sa.Table(
     sa.Column("owner", sa.String(200)),  # NULL: given back
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("expires_at", Instant, nullable=False),
-    sa.Column("uses", sa.JSON(none_as_null=True)),  # by pool: runs under way, runs wanted
 )
 
 #: Drivers that take backfills by themselves, each alive until its next heartbeat.

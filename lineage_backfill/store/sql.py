@@ -41,7 +41,6 @@ from lineage_backfill.ports import (
     RunStore,
     Settings,
     Trace,
-    Use,
 )
 from lineage_backfill.redaction import redacted, remember, secrets_of
 from lineage_backfill.store.rules import (
@@ -118,14 +117,11 @@ _CLAIMS = sa.select(
 class SqlRunStore(RunStore):
     """Stores backfills in the database at `url`; creates or upgrades its tables on opening.
 
-    With `read_only` it does neither, and the database refuses writes. Raises StoreError if it
-    cannot be opened, or its schema is unknown to this program.
+    Raises StoreError if it cannot be opened, or its schema is unknown to this program.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         self._engine = _connect(url)
-        if read_only:
-            sa.event.listen(self._engine, "connect", _refuse_writes)
         self._writer = self._engine.execution_options(lb_writes=True)
         self._is_shared = isinstance(self._engine.pool, sa.StaticPool)
         self._turn: AbstractContextManager[object] = (
@@ -136,8 +132,6 @@ class SqlRunStore(RunStore):
             with self._read() as connection:
                 version = _version(connection)
             if version != REVISIONS[-1]:
-                if read_only:
-                    raise _no_tables(self._engine.url)
                 self._migrate()
             with self._read() as connection:
                 store_id = sa.select(meta.c.value).where(meta.c.name == "store_id")
@@ -291,9 +285,7 @@ class SqlRunStore(RunStore):
             else:
                 raise _unknown(connection, backfill_id)
             expires_at = now + ttl
-            connection.execute(
-                change.values(owner=owner, fence=fence, expires_at=expires_at, uses=None)
-            )
+            connection.execute(change.values(owner=owner, fence=fence, expires_at=expires_at))
             _follow(connection, backfill_id, hooks, now)
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
             return Lease(backfill_id=backfill_id, owner=owner, fence=fence)
@@ -342,19 +334,6 @@ class SqlRunStore(RunStore):
             query = sa.select(backfills.c.control).where(backfills.c.id == lease.backfill_id)
             control = connection.execute(query).scalar_one()
         return control and ControlRequest(control)
-
-    def share(
-        self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
-    ) -> tuple[Mapping[str, Use], ...]:
-        others = sa.select(leases.c.uses).where(
-            leases.c.backfill_id != lease.backfill_id,
-            leases.c.owner.is_not(None),
-            leases.c.expires_at > now,
-        )
-        with self._write(lease) as connection:
-            connection.execute(_held(lease).values(uses=dict(uses)))
-            found = connection.execute(others).scalars().all()
-        return tuple({name: Use(*use) for name, use in (one or {}).items()} for one in found)
 
     def release(self, lease: Lease) -> None:
         with self._write() as connection:
@@ -599,15 +578,6 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _refuse_writes(connection: Any, _record: Any) -> None:
-    is_sqlite = isinstance(connection, sqlite3.Connection)
-    refusing = "PRAGMA query_only = ON" if is_sqlite else "SET default_transaction_read_only = on"
-    cursor = connection.cursor()
-    cursor.execute(refusing)
-    connection.commit()  # a rollback in PostgreSQL also reverts settings
-    cursor.close()
-
-
 def _begin_sqlite(connection: sa.Connection) -> None:
     # A writer waits at the start, where waiting is possible, not in the middle.
     writes = connection.get_execution_options().get("lb_writes", False)
@@ -630,13 +600,6 @@ def _version(connection: sa.Connection) -> str | None:
             f" {what}: a new run store is made on the next run.",
         )
     return version
-
-
-def _no_tables(url: sa.URL) -> StoreError:
-    return StoreError(
-        f"the run store {url.render_as_string(hide_password=True)} has no tables of this version",
-        hint="Open it once for writing, which makes them: `lineage-backfill history`.",
-    )
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Cache:
     @contextmanager
     def backfills(self) -> Iterator[Backfills]:
         """Open the run store for reading; the lineage is read only if needed."""
-        with Workspace(self.project).open_store(read_only=True) as store:
+        with Workspace(self.project).open_store() as store:
             yield Backfills(Workspace(self.project, store=store, read=self._snapshot))
 
     def _snapshot(self) -> LineageSnapshot:

@@ -136,11 +136,10 @@ class Workspace:
         )
 
     @contextmanager
-    def open_store(self, *, create: bool = False, read_only: bool = False) -> Iterator[RunStore]:
+    def open_store(self, *, create: bool = False) -> Iterator[RunStore]:
         """Open the run store, and close it at the end; raises StoreError.
 
-        A missing SQLite file is only created with `create`; otherwise the store is empty. With
-        `read_only` it is not upgraded either.
+        A missing SQLite file is only created with `create`; otherwise the store is empty.
         """
         if self._store is not None:
             yield self._store
@@ -155,10 +154,9 @@ class Workspace:
             )  # slow to load, and a plan needs none
 
             began = time.monotonic()
-            store = SqlRunStore(self.project.store_url, read_only=read_only)
+            store = SqlRunStore(self.project.store_url)
             log_time(began, "run store opened")
-            if not read_only:
-                store.keep_to(self.project.target)
+            store.keep_to(self.project.target)
         else:
             store = EmptyRunStore()
         try:

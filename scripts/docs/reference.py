@@ -30,8 +30,8 @@ _OPTIONS = """\
 # Every verb, option and setting
 
 Results go to stdout, everything else to stderr. `-h` on any verb prints its part of this page.
-`NO_COLOR` switches colours off, `COLUMNS` sets the width. Times are shown, and read if they have no
-UTC offset, in the local zone, with `--utc` in UTC; the time of `--now` needs an offset.
+`NO_COLOR` switches colours off, `FORCE_COLOR` on; `COLUMNS` sets the width. Times are shown, and
+read if they have no UTC offset, in the local zone (`TZ`); the time of `--now` needs an offset.
 
 | exit code | meaning |
 |---|---|

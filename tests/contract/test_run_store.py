@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -40,7 +39,6 @@ from lineage_backfill.ports import (
     RunStore,
     Settings,
     Trace,
-    Use,
 )
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record, planned_run
@@ -296,32 +294,6 @@ def test_the_holder_of_a_lease_is_known(store: RunStore) -> None:
     assert store.claim("b-1").holder == Holder(owner="me", until=LATER + TTL)
     store.release(lease)
     assert store.claim("b-1").holder is None
-
-
-def test_backfills_know_what_the_others_use(store: RunStore) -> None:
-    one, other = create(store, "b-1"), create(store, "b-2")
-    uses = {"": Use(2, 9), "spark": Use(1, 4)}
-    assert store.share(one, uses, now=NOW) == ({},)
-    assert store.share(other, {}, now=NOW) == (uses,)
-    store.renew(other, now=LATER, ttl=TTL)
-    assert store.share(other, {}, now=LATER) == ()  # the first has given no sign of life
-    assert store.share(one, uses, now=LATER) == ({},)
-    store.release(other)
-    assert store.share(one, uses, now=LATER) == ()
-    store.acquire("b-1", "you", now=LATER, ttl=TTL)
-    with pytest.raises(ConflictError, match="taken over"):
-        store.share(one, uses, now=LATER)
-
-
-def test_what_a_dead_executor_used_is_free_once_another_takes_over(store: RunStore) -> None:
-    dead, other = create(store, "b-1"), create(store, "b-2")
-    store.share(dead, {"": Use(4, 9)}, now=NOW)
-    assert store.share(other, {}, now=NOW) == ({"": Use(4, 9)},)
-    heir = store.acquire("b-1", "you", now=NOW, ttl=TTL, is_dead=lambda owner: owner == "me")
-    assert store.share(other, {}, now=NOW) == ({},)
-    store.share(heir, {"": Use(1, 1)}, now=NOW)
-    store.renew(heir, now=NOW, ttl=TTL)
-    assert store.share(other, {}, now=NOW) == ({"": Use(1, 1)},)
 
 
 def test_a_lease_is_held_by_one_until_it_runs_out(store: RunStore) -> None:
@@ -625,27 +597,6 @@ def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore
         "b-2": {RunState.PENDING: 1},
     }
     assert store.tallies([]) == {}
-
-
-@pytest.mark.parametrize("service", ["sqlite", "postgresql"])
-def test_a_store_opened_to_be_read_only_is_never_written(
-    service: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{tmp_path}/runs.db"
-    if service == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    else:
-        sqlite3.connect(tmp_path / "runs.db").close()
-    with pytest.raises(StoreError, match="no tables"):
-        SqlRunStore(url, read_only=True)
-    with closing(SqlRunStore(url)) as store:
-        lease = create(store)
-    with closing(SqlRunStore(url, read_only=True)) as reading:
-        assert len(reading.runs("b-1")) == 2
-        for _ in range(2):  # each connection refuses, and goes on refusing
-            with pytest.raises(StoreError, match=r"read-?only"):
-                reading.record(lease, [submitted()], now=NOW)
-        assert reading.runs("b-1")[0].state is RunState.PENDING
 
 
 def test_open_claims_are_those_under_way_with_their_leases(store: RunStore) -> None:

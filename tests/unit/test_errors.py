@@ -93,7 +93,7 @@ def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["impact", "x", "--color", "bogus"], "'bogus' is not one of 'auto', 'always'"),
+        (["impact", "x", "--format", "bogus"], "'bogus' is not one of 'table', 'tree'"),
         (["impact", "x", "--depth", "1.5"], "it must be a whole number."),
         (["run", "x", "--max-parallel", "0"], "it must be greater than or equal to 1."),
     ],

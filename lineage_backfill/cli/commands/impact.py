@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -41,9 +40,6 @@ class ShowOptions:
     out: Annotated[Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")] = (
         None
     )
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="With --json: add the estimated time.")
-    ] = False
     form: Annotated[
         Format | None,
         typer.Option("--format", help="Output format; a table by default."),
@@ -87,11 +83,7 @@ def impact(
     if how.out:
         documents.save(plan_members(planned.plan), how.out)
     if how.as_json:
-        more: list[tuple[str, Any]] = []
-        if how.estimate:  # not in a saved plan: it depends on other runs
-            takes = planning.estimate(planned)
-            more = [("estimate", takes and takes.to_dict())]
-        documents.emit(chain(plan_members(planned.plan), more))
+        documents.emit(plan_members(planned.plan))
     else:
         from lineage_backfill.cli.output import plan_forms
 

@@ -37,7 +37,7 @@ from lineage_backfill.show.plans import (
     whole_or_keys,
 )
 from lineage_backfill.show.text import counted, safe
-from lineage_backfill.show.words import in_a_word, in_words, lasting
+from lineage_backfill.show.words import in_a_word, in_words
 
 _BACKTICKS = re.compile("`+")
 #: Characters with a meaning in Markdown.
@@ -93,8 +93,6 @@ def _branch(
     if job.partitions:
         line.append(f"  {keys_in_short(job.partitions)}")
         line.append(f"  {counted(runs, 'run')}" if plan.runs is not None else "", style="dim")
-        took = facts.times.get(job.job)
-        line.append(f"  {lasting(took)}" if took is not None else "", style="dim")
     if job.left_stale:
         line.append(f"  stays stale: {keys_in_short(job.left_stale)}", style="yellow")
     if owner := facts.owner(job.job):
@@ -159,19 +157,17 @@ def _table(
     rest: Callable[[Row], list[str]],
     more: str = "Owner|Why",
 ) -> str:
-    """Return rows with their wave, name, partitions, runs and time, and the cells of `rest`."""
-    takes = any(row.takes for row in rows)
+    """Return rows with their wave, name, partitions and runs, and the cells of `rest`."""
 
     def cells(row: Row) -> list[str]:
         keys = code(keys_in_short(row.jobs[0].partitions)) if len(row.jobs) == 1 else ""
         keys = keys if more == "Owner|Why" else f"{row.count:,}"
-        numbers = [row.runs_in_words, *([row.takes] if takes else [])]
-        return [row.wave, *([name(row.name)] if heading else []), keys, *numbers, *rest(row)]
+        named = [name(row.name)] if heading else []
+        return [row.wave, *named, keys, row.runs_in_words, *rest(row)]
 
     named = f"{heading}|" if heading else ""
-    took, rule = ("Takes|", "-:|") if takes else ("", "")
-    headings = f"Wave|{named}Partitions|Runs|{took}{more}"
-    rules = f"-:|{'-|' if heading else ''}-|-:|{rule}{'-:' if more[0] == 'J' else '-'}|-"
+    headings = f"Wave|{named}Partitions|Runs|{more}"
+    rules = f"-:|{'-|' if heading else ''}-|-:|{'-:' if more[0] == 'J' else '-'}|-"
     return markdown_table(headings, rules, map(cells, rows))
 
 

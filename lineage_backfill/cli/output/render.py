@@ -26,7 +26,7 @@ from lineage_backfill.show.plans import (
     not_run,
     summary,
 )
-from lineage_backfill.show.text import UNKNOWN, counted, fitting, safe, shortened
+from lineage_backfill.show.text import counted, fitting, safe, shortened
 from lineage_backfill.show.words import age, in_short, in_words
 
 #: From this width on owners have a column.
@@ -35,7 +35,7 @@ _WIDE = 100
 _NARROW = 60
 #: Gap between two columns, and the narrowest column of reasons.
 _GAP, _LEAST_WHY = 2, 16
-_RIGHT = frozenset({"Wave", "Jobs", "Runs", "Takes"})
+_RIGHT = frozenset({"Wave", "Jobs", "Runs"})
 #: The colours of the lines of a summary.
 _BRIEF = {"Target": "magenta", "Changed": "cyan", "Will run": "green", "Needs you": "yellow"}
 _SHOWN_WARNINGS, _LONGEST_WARNING = 5, 300
@@ -133,14 +133,12 @@ def _planned(
 
 def _lines(rows: Sequence[Row], names: Names, facts: PlanFacts, width: int) -> Table:
     """Return one line for each job, with its reason as far as there is room."""
-    takes = any(row.takes for row in rows)
     keys = [keys_in_short(row.jobs[0].partitions) for row in rows]
     columns = {
         "Wave": [row.wave for row in rows],
         "Job": [row.name for row in rows],
         "Partitions": keys,
         "Runs": [row.runs_in_words for row in rows],
-        **({"Takes": [row.takes for row in rows]} if takes else {}),
     }
     if width >= _WIDE and any(facts.owner(row.jobs[0].job) for row in rows):
         columns["Owner"] = [facts.owner(row.jobs[0].job) for row in rows]
@@ -175,8 +173,6 @@ def _block(row: Row, names: Names, facts: PlanFacts, listing: ListOptions) -> Te
         f"wave {row.wave}",
         f"{row.runs_in_words} {'run' if row.runs == 1 else 'runs'}",
     ]
-    if row.takes not in ("", UNKNOWN):
-        numbers.append(row.takes)
     lines = [", ".join(filter(None, numbers))]
     if listing.details:
         lines.append(in_words(job.reason, names, job.partitions))
@@ -192,14 +188,12 @@ def _groups(
     heading: str, groups: Sequence[Row], names: Names, width: int, listing: ListOptions
 ) -> RenderableType:
     shown = groups[: first(listing, SHOWN_GROUPS)]
-    takes = any(row.takes for row in shown)
     columns = {
         "Wave": [row.wave for row in shown],
         **({heading: [row.name for row in shown]} if heading else {}),
         "Jobs": [f"{len(row.jobs):,}" for row in shown],
         "Partitions": [f"{row.count:,}" for row in shown],
         "Runs": [row.runs_in_words for row in shown],
-        **({"Takes": [row.takes for row in shown]} if takes else {}),
     }
     if width < _NARROW:
         columns.pop("Partitions")

@@ -48,7 +48,6 @@ from lineage_backfill.ports import (
 )
 from lineage_backfill.project.run_rules import Failure
 from lineage_backfill.runs.cutoff import Cutoff
-from lineage_backfill.runs.drive.fairness import shares
 from lineage_backfill.runs.drive.owner import LEASE
 from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.runs.drive.scheduler import Blocked, JobLimits, Scheduler
@@ -154,7 +153,6 @@ class RunLoop:
         every = services.jobs.items()
         self._windows = {ref: one.window for ref, one in every if one.window is not None}
         self._shut: set[JobRef] = set()  # the jobs outside of their window
-        self._caps = scheduler.caps
         self._deadline: float | None = None
         self._over = threading.Event()
 
@@ -164,7 +162,6 @@ class RunLoop:
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
         moves = self._apply_control(self._renew())
-        self._share()
         records = list(records)
         known = {one.run_id: one.engine_run for one in records if one.engine_run is not None}
         for name, engine in self._engines.items():
@@ -606,20 +603,10 @@ class RunLoop:
             for run in self._scheduler.cancelled()
         ]
 
-    def _report_starts(self) -> None:
+    def _report_starts(self) -> list[Move]:
         for engine in self._engines.values():
             for start in engine.starts():
                 self._reporter.engine_starting(start)
-
-    def _share(self) -> list[Move]:
-        """Share the caps with the other backfills of this run store."""
-        self._report_starts()
-        uses = self._scheduler.uses()
-        try:
-            others = self._store.share(self._lease, uses, now=self._clock.now())
-        except StoreError:
-            return []  # perhaps only busy; the next heartbeat tries again
-        self._scheduler.cap(shares(self._caps, uses, others))
         return []
 
     def _heartbeat(self) -> None:
@@ -633,7 +620,7 @@ class RunLoop:
             except BackfillError as error:
                 self._happened.put(partial(_fail, error))
                 return
-            self._happened.put(self._share)
+            self._happened.put(self._report_starts)
             if control is not None and control is not seen:
                 self._happened.put(partial(self._apply_control, control))
             seen = control

@@ -10,9 +10,7 @@ from datetime import timedelta
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import Use
 from lineage_backfill.project.run_rules import RunWindow
-from lineage_backfill.runs.drive.fairness import ALL
 from lineage_backfill.runs.drive.retry import RetryPolicy
 
 _NONE = -1
@@ -104,10 +102,8 @@ class Scheduler:
         self._by_ref = by_ref = {
             ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()
         }
-        self._cap = self._room = max_parallel
+        self._room = max_parallel
         self._pools = list(by_name.values())
-        self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
-        self._all = list(by_ref.values())
         # A run is represented by its number in the starting order, so a heap of numbers is in
         # order.
         ahead, turns = _lengths(runs), _turns(runs)
@@ -144,19 +140,6 @@ class Scheduler:
         """The state of each run by its id."""
         return dict(zip(self._numbers, self._states, strict=True))
 
-    @property
-    def caps(self) -> dict[str, int]:
-        """The maximum number of active runs: in total, and by pool."""
-        pools = {name: pool.cap for name, pool in self._capped.items() if pool.cap is not None}
-        return {ALL: self._cap, **pools}
-
-    def cap(self, caps: Mapping[str, int]) -> None:
-        """Change the caps; active runs above them may continue."""
-        self._room += caps[ALL] - self._cap
-        self._cap = caps[ALL]
-        for name, pool in self._capped.items():
-            pool.cap = caps[name]
-
     def hold(self, jobs: Collection[JobRef]) -> None:
         """Start no runs of these jobs until the next call without them."""
         for ref, job in self._by_ref.items():
@@ -170,18 +153,6 @@ class Scheduler:
             ref
             for ref, job in self._by_ref.items()
             if job.is_held and any(self._states[one] is RunState.PENDING for one in job.ready)
-        }
-
-    def uses(self) -> dict[str, Use]:
-        """Return the active and the wanted runs: in total, and by pool with a cap."""
-        wanted = dict.fromkeys(self._pools, 0)
-        for job in self._all:
-            ready = 0 if job.is_held else len(job.ready)
-            ready = ready if job.cap is None else min(ready, job.cap - job.active)
-            wanted[job.pool] += job.active + ready
-        active = sum(pool.active for pool in self._pools)
-        return {ALL: Use(active, sum(wanted.values()))} | {
-            name: Use(pool.active, wanted[pool]) for name, pool in self._capped.items()
         }
 
     def run(self, run_id: str) -> PlannedRun:

@@ -151,22 +151,6 @@ class Limits(TypedDict):
     max_runs: NotRequired[Count]
 
 
-class EstimatedJob(TypedDict):
-    """The usual duration of a run of a job, in seconds; null with fewer than 3 past runs."""
-
-    job: Name
-    runs: OneOrMore
-    seconds: float | None
-
-
-class Estimate(TypedDict):
-    """How long a plan takes by past runs; `seconds` is null if no job is estimated."""
-
-    seconds: float | None
-    jobs: list[EstimatedJob]
-    not_estimated: list[Name]
-
-
 class Decision(TypedDict):
     """What needs a decision; `run` refuses a plan with one that is `refused` and not allowed."""
 
@@ -191,12 +175,6 @@ class Plan(TypedDict):
     limits: NotRequired[Limits]
     warnings: list[str]
     decisions: NotRequired[list[Decision]]
-    estimate: NotRequired[
-        Annotated[
-            Estimate | None,
-            "With --estimate, never in a saved plan; null without `runs`.",
-        ]
-    ]
 
 
 class Hop(TypedDict):

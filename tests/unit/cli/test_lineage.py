@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -328,13 +329,18 @@ def told_all(folder: Path) -> None:
 @pytest.mark.usefixtures("told_all")
 @pytest.mark.parametrize("name", ["clean", "orders", "hive:db.orders", "raw", "dag", "early"])
 def test_show_of_one_name(
-    name: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    snapshot: SnapshotAssertion,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = 64 if name == "early" else 0
-    assert (
-        told(capsys, "lineage", "show", name, "--events", "e.ndjson", "--utc", code=code)
-        == snapshot
-    )
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        said = told(capsys, "lineage", "show", name, "--events", "e.ndjson", code=code)
+    time.tzset()
+    assert said == snapshot
 
 
 def test_show_names_the_airflow_task_that_a_job_is(capsys: pytest.CaptureFixture[str]) -> None:

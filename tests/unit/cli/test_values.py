@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from lineage_backfill.cli import terminal
 from lineage_backfill.cli.values import read_duration, read_moment, read_now
 from lineage_backfill.errors import UsageError
 
@@ -27,21 +25,19 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("text", "utc", "read"),
+    ("text", "read"),
     [
-        ("7d", False, "2026-11-18T12:00"),
-        ("2026-11-20T10:00:00Z", False, "2026-11-20T10:00"),
-        ("2026-11-20T10:00+05:30", True, "2026-11-20T04:30"),
-        ("2026-11-20", False, "2026-11-19T23:00"),
-        ("2026-06-20", False, "2026-06-19T22:00"),
-        ("2026-11-20", True, "2026-11-20T00:00"),
-        ("2026-11-20 08:30", False, "2026-11-20T07:30"),
+        ("7d", "2026-11-18T12:00"),
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00"),
+        ("2026-11-20T10:00+05:30", "2026-11-20T04:30"),
+        ("2026-11-20", "2026-11-19T23:00"),
+        ("2026-06-20", "2026-06-19T22:00"),
+        ("2026-11-20 08:30", "2026-11-20T07:30"),
     ],
 )
 def test_a_time_without_an_offset_is_in_the_zone_in_which_times_are_shown(
-    text: str, utc: bool, read: str, monkeypatch: pytest.MonkeyPatch
+    text: str, read: str
 ) -> None:
-    monkeypatch.setattr(terminal, "manner", replace(terminal.manner, utc=utc))
     assert read_moment(text, NOW) == datetime.fromisoformat(f"{read}+00:00")
 
 

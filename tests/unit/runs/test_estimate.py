@@ -6,7 +6,7 @@ import pytest
 
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import PastRun
-from lineage_backfill.runs.estimate import NEWEST, Estimate, TimeLeft, time_left, usual_seconds
+from lineage_backfill.runs.estimate import NEWEST, TimeLeft, time_left, usual_seconds
 
 A, B = JobRef("n", "a"), JobRef("n", "b")
 
@@ -42,13 +42,3 @@ def test_runs_outside_of_the_store_count_for_a_job_with_few_in_it() -> None:
 )
 def test_time_left(runs: dict[JobRef, int], parallel: int, expected: TimeLeft) -> None:
     assert time_left(runs, {A: 10.0}, parallel) == expected
-
-
-def test_the_document() -> None:
-    found = Estimate(runs={A: 4, B: 1}, usual={A: 10.0}, parallel=2)
-    a, b = ({"namespace": "n", "name": name} for name in "ab")
-    assert found.to_dict() == {
-        "seconds": 20.0,
-        "jobs": [{"job": a, "runs": 4, "seconds": 10.0}, {"job": b, "runs": 1, "seconds": None}],
-        "not_estimated": [b],
-    }

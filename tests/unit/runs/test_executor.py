@@ -47,7 +47,6 @@ from tests.fakes import (
     NOW,
     FakeEngine,
     RefusingEngine,
-    backfill_record,
     failed,
     plan_of,
     planned_run,
@@ -561,27 +560,6 @@ def test_what_runs_from_outside_is_waited_for_before_the_first_submission(bench:
     backfill_id = executor.start(plan_of(planned_run("a")))
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
     assert bench.told.lines[0] == "waiting a is being run by others"
-
-
-def test_backfills_that_are_driven_at_once_share_the_cap(bench: Bench) -> None:
-    engine, other = FakeEngine(holds=True), FakeEngine(holds=True)
-    many = plan_of(*(planned_run(f"a{n}") for n in range(400)))
-    executor, first = start(bench, engine, many)
-    few = plan_of(*(planned_run(f"b{n}") for n in range(9)))
-    second_executor, second = start(bench, other, few)
-    bench.store.create(backfill_record("b-looks-on"), {}, [])
-    onlooker = bench.store.acquire("b-looks-on", "me", now=datetime.now(UTC), ttl=LEASE)
-    with driving(executor, first, engine):
-        while bench.store.share(onlooker, {}, now=datetime.now(UTC))[0][""].active < 4:
-            time.sleep(0.05)
-        with driving(second_executor, second, other):  # one at once, and then its half
-            while len(other.submitted) < 2:
-                held = [one for one in list(engine.known) if one not in engine.ended]
-                for one in held[:1]:
-                    engine.end(one)
-                time.sleep(0.05)
-            assert len(engine.submitted) < 400
-            assert len(engine.submitted) - len(engine.ended) <= 2
 
 
 def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(

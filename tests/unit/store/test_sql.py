@@ -82,10 +82,7 @@ def test_the_known_revisions_are_those_that_there_are() -> None:
     assert tuple(reversed(revisions)) == schema.REVISIONS
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(
-    read_only: bool, tmp_path: Path
-) -> None:
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "runs.db"
     SqlRunStore(f"sqlite:///{file}").close()
     with closing(sqlite3.connect(file)) as connection:
@@ -93,7 +90,7 @@ def test_a_store_of_another_version_is_refused_and_left_as_it_is(
         connection.commit()
         before = list(connection.iterdump())
     with pytest.raises(StoreError, match=r"another version .*schema 0004") as caught:
-        SqlRunStore(f"sqlite:///{file}", read_only=read_only)
+        SqlRunStore(f"sqlite:///{file}")
     assert f"move or remove {file}:" in caught.value.hint
     with closing(sqlite3.connect(file)) as connection:
         assert list(connection.iterdump()) == before
