@@ -18,7 +18,9 @@ import pytest
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.spark import spark_submit
 from lineage_backfill.engines.spark.engine import SparkEngine
+from lineage_backfill.engines.spark.yarn import Found, ResourceManager
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
@@ -79,11 +81,7 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
             program.parent.mkdir(parents=True)
             program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
             program.chmod(0o755)
-            yarn = program.with_name("yarn")  # that knows no application
-            yarn.write_text("#!/bin/sh\n")
-            yarn.chmod(0o755)
-        path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
-        given = {"spark_home": str(folder / "spark"), "env": {"PATH": path}, "jars": []}
+        given = {"spark_home": str(folder / "spark"), "jars": []}
         return {**given, "master": "yarn", "deploy_mode": "cluster"}
     if kind == "acme":
         return {"program": fake_command}
@@ -97,6 +95,13 @@ def make(kind: str, folder: Path, **more: object) -> Engine:
     return create_engine(kind, given, project=folder, state_dir=folder / "state")
 
 
+class NoApplications(ResourceManager):
+    """A YARN that knows no application."""
+
+    def find(self, token: str) -> list[Found]:
+        return []
+
+
 MUCH = 50_000_000  # bytes
 
 
@@ -104,6 +109,7 @@ MUCH = 50_000_000  # bytes
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     # "acme" is a third party's, found by its entry point.
     monkeypatch.syspath_prepend(FAKE_WORKER.with_name("third_party"))
+    monkeypatch.setattr(spark_submit, "resource_manager", lambda *_: NoApplications(()))
     return str(request.param)
 
 

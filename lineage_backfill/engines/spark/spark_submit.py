@@ -235,7 +235,7 @@ class SparkSubmitEngine(ProcessEngine):
         if master == "yarn":
             manager = resource_manager(self.environment, self._effective)
             waits = self._effective.get("spark.yarn.submit.waitAppCompletion") != "false"
-            return Yarn(asker(self.environment), manager, waits=waits)
+            return Yarn(manager, waits=waits)
         if master.startswith("k8s://"):
             submit = (self._program, "--master", master)
             ask = asker(self.environment, with_errors=True)  # spark-submit answers there

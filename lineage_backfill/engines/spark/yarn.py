@@ -1,29 +1,24 @@
 """Finds, stops and reads applications on Hadoop's YARN by their tag, the attempt's token.
 
-It uses the ResourceManager's REST interface, whose address is in Hadoop's configuration. The
-program `yarn` is slower, and can log in with Kerberos: it is used if that is needed, or if the REST
-interface does not answer.
+It uses the ResourceManager's REST interface, whose address is in Hadoop's configuration.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-import requests
-
-from lineage_backfill.engines.spark.clusters import Ask, Cluster
-from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.engines.spark.clusters import Cluster
+from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
+from lineage_backfill.http import HttpClient, HttpSettings
 from lineage_backfill.ports import AttemptState
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _TIMEOUT = 20.0  # seconds, for each request
@@ -31,6 +26,11 @@ _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _VARIABLE = re.compile(r"\$\{([^${}]+)\}")
 _FILES = ("core-site.xml", "yarn-site.xml")
 _NESTED = 5  # nested variables in a value
+_NO_REST = "YARN cannot be asked about applications: no open REST interface is configured"
+_NAME_IT = (
+    "Name it in yarn-site.xml (`yarn.resourcemanager.webapp.address`, YARN_CONF_DIR); with Kerberos"
+    ' or access lists, use deploy_mode = "client".'
+)
 _STATES: Mapping[str, AttemptState] = {
     "NEW": AttemptState.QUEUED,
     "NEW_SAVING": AttemptState.QUEUED,
@@ -50,32 +50,28 @@ _ORDER = (
 )
 
 
-class NoAnswerError(Exception):
-    """The REST interface did not answer, or refuses this user."""
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     """An application with a tag; `logs` is the address of the driver's log on its node.
 
-    `reason` is what YARN says about its end, None if that was not asked for.
+    `reason` is what YARN says about its end.
     """
 
     id: str
     state: AttemptState
-    logs: str = ""
-    reason: str | None = None
+    logs: str
+    reason: str
 
 
 class ResourceManager:
     """The REST interface of a cluster: one of its ResourceManagers is active."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = list(addresses)
-        self._session = requests.Session()
+        settings = HttpSettings(timeout=_TIMEOUT, retries=0)
+        self._clients = [HttpClient(f"{one}/ws/v1/cluster", settings) for one in addresses]
 
     def find(self, token: str) -> list[Found]:
-        """Return the applications with this tag; raises NoAnswerError.
+        """Return the applications with this tag; raises ServiceUnreachableError.
 
         After a restart it lists none until it has recovered: an empty list counts only once it is
         active.
@@ -91,9 +87,9 @@ class ResourceManager:
         try:
             state = said["clusterInfo"]["haState"]
         except (KeyError, TypeError) as error:
-            raise NoAnswerError(f"no state, but {str(said)[:200]}") from error
+            raise _no_answer(f"no state, but {str(said)[:200]}") from error
         if state != "ACTIVE":
-            raise NoAnswerError(f"the ResourceManager is {state}")
+            raise _no_answer(f"the ResourceManager is {state}")
 
     def _listed(self, token: str) -> list[Found]:
         said = self._ask("GET", f"/apps?applicationTags={quote(token, safe='')}")
@@ -110,42 +106,27 @@ class ResourceManager:
                 if token.lower() in str(one["applicationTags"]).split(",")
             ]
         except (AttributeError, KeyError, TypeError) as error:
-            raise NoAnswerError(f"no list of applications, but {str(said)[:200]}") from error
+            raise _no_answer(f"no list of applications, but {str(said)[:200]}") from error
 
     def kill(self, application: str) -> None:
-        """Kill an application; raises NoAnswerError if that is refused."""
+        """Kill an application; raises ServiceUnreachableError if that is refused."""
         self._ask("PUT", f"/apps/{application}/state", {"state": "KILLED"})
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """Send a request to the active ResourceManager; a standby one redirects."""
         refusals = []
-        for address in list(self._addresses):
+        for client in list(self._clients):
             try:
-                said = self._request(method, f"{address}/ws/v1/cluster{path}", body).json()
-            except (NoAnswerError, requests.JSONDecodeError) as error:
-                refusals.append(f"{address}: {error}")
-            else:
-                self._addresses.remove(address)
-                self._addresses.insert(0, address)
-                return said
-        raise NoAnswerError("; ".join(refusals))
-
-    def _request(
-        self,
-        method: str,
-        url: str,
-        body: Mapping[str, str] | None = None,
-    ) -> requests.Response:
-        try:
-            answer = self._session.request(
-                method, url, json=body, timeout=_TIMEOUT, allow_redirects=False
-            )
-        except requests.RequestException as error:
-            raise NoAnswerError(type(error).__name__) from error
-        _log.info("%s %s: %d", method, url, answer.status_code)
-        if answer.status_code not in (requests.codes.ok, requests.codes.accepted):
-            raise NoAnswerError(f"{method} is answered with {answer.status_code}")
-        return answer
+                answer = client.send(method, path, body=body)
+                if answer.status in (200, 202):
+                    said = answer.json()
+                    self._clients.remove(client)
+                    self._clients.insert(0, client)
+                    return said
+                refusals.append(f"{client.address}: {method} is answered with {answer.status}")
+            except ServiceUnreachableError as error:
+                refusals.append(error.message)
+        raise _no_answer("; ".join(refusals))
 
 
 class Yarn(Cluster):
@@ -154,12 +135,9 @@ class Yarn(Cluster):
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
     """
 
-    def __init__(
-        self, ask: Ask, manager: ResourceManager | None = None, *, waits: bool = True
-    ) -> None:
+    def __init__(self, manager: ResourceManager | None, *, waits: bool = True) -> None:
         self._waits = waits
-        self._ask = ask
-        self._manager = manager
+        self._found = manager
 
     @property
     def trusts_exit_code(self) -> bool:
@@ -170,11 +148,22 @@ class Yarn(Cluster):
         """Tag the application, and keep YARN from starting a second driver for it."""
         return {**tagged(token, given), "spark.yarn.maxAppAttempts": "1"}
 
+    def check(self, given: Mapping[str, str]) -> None:
+        """Refuse a cluster whose REST interface is unknown; raises EnvironmentMissingError."""
+        if self._found is None:
+            raise EnvironmentMissingError(_NO_REST, hint=_NAME_IT)
+
+    @property
+    def _manager(self) -> ResourceManager:
+        if self._found is None:
+            raise ServiceUnreachableError(_NO_REST, hint=_NAME_IT)
+        return self._found
+
     def name(self, token: str, said: str) -> str | None:
         """Return the application's id from spark-submit's output, here or on another machine."""
         known = application_id(said)
-        if known is None and self._manager is not None:
-            with suppress(NoAnswerError):
+        if known is None:
+            with suppress(ServiceUnreachableError):
                 known = next((one.id for one in self._manager.find(token)), None)
         return known
 
@@ -186,20 +175,17 @@ class Yarn(Cluster):
     def reason(self, token: str) -> str:
         """Return what YARN says about the end of the application with this tag."""
         found = self._deciding(token)
-        if found is None:
-            return ""
-        if found.reason is None:
-            return self._ask(["yarn", "application", "-status", found.id])
-        return found.reason
+        return "" if found is None else found.reason
 
     def _deciding(self, token: str) -> Found | None:
-        return min(self._find(token), key=lambda one: _ORDER.index(one.state), default=None)
+        found = self._manager.find(token)
+        return min(found, key=lambda one: _ORDER.index(one.state), default=None)
 
     def stop(self, token: str) -> None:
         """Kill the application with this tag."""
-        for found in self._find(token):
+        for found in self._manager.find(token):
             if not found.state.is_final:
-                self._kill(found.id)
+                self._manager.kill(found.id)
 
     def log_place(self, token: str) -> str:
         """Return the address of the driver's log, else the command that prints what YARN kept."""
@@ -208,37 +194,11 @@ class Yarn(Cluster):
             return "YARN does not know the application"
         return found.logs or f"yarn logs -applicationId {found.id}"
 
-    def _find(self, token: str) -> list[Found]:
-        return self._by_rest_or(lambda manager: manager.find(token), lambda: self._listed(token))
 
-    def _listed(self, token: str) -> list[Found]:
-        table = self._ask(["yarn", "application", "-list", "-appTags", token, "-appStates", "ALL"])
-        rows = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines()]
-        # Application-Id, -Name, -Type, User, Queue, State, Final-State, Progress, Tracking-URL
-        return [
-            Found(row[0], _state(state=row[5], final=row[6]))
-            for row in rows
-            if row[0].startswith("application_") and len(row) > 6
-        ]
-
-    def _kill(self, application: str) -> None:
-        command = ["yarn", "application", "-kill", application]
-        self._by_rest_or(lambda manager: manager.kill(application), lambda: self._ask(command))
-
-    def _by_rest_or(self, rest: Callable[[ResourceManager], T], program: Callable[[], T]) -> T:
-        """Use the REST interface, or the program if that does not answer."""
-        if self._manager is None:
-            return program()
-        try:
-            return rest(self._manager)
-        except NoAnswerError as refusal:
-            _log.info("YARN's REST interface: %s; asking the program yarn", refusal)
-            try:
-                return program()
-            except ServiceUnreachableError as error:
-                raise ServiceUnreachableError(
-                    f"YARN does not answer: {refusal}; {error.message}", hint=error.hint
-                ) from error
+def _no_answer(why: str) -> ServiceUnreachableError:
+    return ServiceUnreachableError(
+        f"YARN does not answer: {why}", hint="Check the ResourceManager, then `resume`."
+    )
 
 
 def application_id(said: str) -> str | None:

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.spark import spark_submit
 from lineage_backfill.engines.spark.clusters import Kubernetes, was_killed
 from lineage_backfill.engines.spark.engine import spark_engine
 from lineage_backfill.engines.spark.shipping import code_state, pack, pack_code
 from lineage_backfill.engines.spark.spark_submit import SparkSubmitEngine
-from lineage_backfill.engines.spark.yarn import Yarn
+from lineage_backfill.engines.spark.yarn import Found, ResourceManager, Yarn
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, EngineRun, Origin
 
@@ -70,6 +71,7 @@ def confs(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--conf", setting)]
 
 
+@pytest.mark.usefixtures("manager")
 def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
     argv = command(
         project,
@@ -97,6 +99,7 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("manager")
 def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> None:
     argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance"})
     assert argv[1:] == [
@@ -150,6 +153,7 @@ def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
     assert "--namespace data" in engine(project, **settings).cluster.log_place("t-1")
 
 
+@pytest.mark.usefixtures("manager")
 def test_jars_of_this_machine_go_along_where_none_are_named(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,42 +244,34 @@ class Answers:
         return answer
 
 
-def yarn_table(*rows: tuple[str, str, str]) -> str:
-    lines = [
-        f"{name:>30}\t{'daily':>20}\t{'SPARK':>20}\t{'me':>10}\t{'q':>10}"
-        f"\t{state:>18}\t{final:>18}\t{'10%':>15}\t{'N/A':>35}"
-        for name, state, final in rows
-    ]
-    head = "Total number of applications (application-types: [], states: [] and tags: [t-1])"
-    return "\n".join([f"{head}:{len(rows)}", "Application-Id\tApplication-Name", *lines])
+class Manager(ResourceManager):
+    """Knows one application, and what was killed."""
+
+    def __init__(self, state: AttemptState | None = None, reason: str = "") -> None:
+        self.found = [] if state is None else [Found("application_1_0001", state, "", reason)]
+        self.killed: list[str] = []
+
+    def find(self, token: str) -> list[Found]:
+        return self.found
+
+    def kill(self, application: str) -> None:
+        self.killed.append(application)
 
 
-@pytest.mark.parametrize(
-    ("rows", "state"),
-    [
-        ([], None),
-        ([("application_1_0001", "ACCEPTED", "UNDEFINED")], AttemptState.QUEUED),
-        ([("application_1_0001", "RUNNING", "UNDEFINED")], AttemptState.RUNNING),
-        ([("application_1_0001", "FINISHED", "SUCCEEDED")], AttemptState.SUCCEEDED),
-        ([("application_1_0001", "FINISHED", "FAILED")], AttemptState.FAILED),
-        ([("application_1_0001", "KILLED", "KILLED")], AttemptState.CANCELLED),
-    ],
-)
-def test_yarn_tells_by_the_tag(
-    rows: list[tuple[str, str, str]], state: AttemptState | None
-) -> None:
-    ask = Answers(yarn_table(*rows))
-    assert Yarn(ask).look("t-1") == state
-    assert ask.asked == ["yarn application -list -appTags t-1 -appStates ALL"]
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
+    """The ResourceManager of the engines that a test makes."""
+    made = Manager()
+    monkeypatch.setattr(spark_submit, "resource_manager", lambda *_: made)
+    return made
 
 
 def test_yarn_kills_what_runs_and_names_its_log() -> None:
-    running = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
-    ask = Answers(running, "", running, "")
-    Yarn(ask).stop("t-1")
-    assert Yarn(ask).log_place("t-1") == "yarn logs -applicationId application_1_0001"
-    assert Yarn(ask).log_place("t-1") == "YARN does not know the application"
-    assert ask.asked[1] == "yarn application -kill application_1_0001"
+    running = Manager(AttemptState.RUNNING)
+    Yarn(running).stop("t-1")
+    assert running.killed == ["application_1_0001"]
+    assert Yarn(running).log_place("t-1") == "yarn logs -applicationId application_1_0001"
+    assert Yarn(Manager()).log_place("t-1") == "YARN does not know the application"
 
 
 @pytest.mark.parametrize(
@@ -341,11 +337,12 @@ def program(project: Path, text: str, name: str = "yarn") -> dict[str, str]:
     return {"PATH": f"{path.parent}:/usr/bin:/bin"}
 
 
-def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: Path) -> None:
-    answer = yarn_table(("application_1_0001", "FINISHED", "SUCCEEDED"))
-    env = program(project, f"cat <<'END'\n{answer}\nEND")
+def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(
+    project: Path, manager: Manager
+) -> None:
+    manager.found = Manager(AttemptState.SUCCEEDED).found
     folder = AttemptFiles(project / "runs" / "spec.json")
-    yarn = engine(project, master="yarn", env=env)
+    yarn = engine(project, master="yarn")
     folder.claim({"life_sign": str(project / "none")})
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
@@ -366,12 +363,11 @@ def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: 
     ],
 )
 def test_a_driver_that_was_killed_on_its_cluster_is_transient(
-    project: Path, said: str, transient: bool
+    project: Path, manager: Manager, said: str, transient: bool
 ) -> None:
-    row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
-    env = program(project, f"[ $2 = -status ] && echo '{said}' || cat <<'END'\n{row}\nEND")
+    manager.found = Manager(AttemptState.FAILED, said).found
     folder = AttemptFiles(project / "runs" / "spec.json")
-    yarn = engine(project, master="yarn", env=env)
+    yarn = engine(project, master="yarn")
     folder.claim({"life_sign": str(project / "none")})
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
@@ -422,50 +418,50 @@ def test_a_driver_with_a_long_log_is_identified_by_its_beginning(project: Path) 
 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
-    env = program(project, "echo no route to host >&2; exit 1")
     folder = AttemptFiles(project / "runs" / "spec.json")
     folder.claim({"life_sign": str(project / "none")})
-    yarn = engine(project, master="yarn", env=env)
-    with pytest.raises(ServiceUnreachableError, match="no route to host"):
+    yarn = engine(project, master="yarn")
+    with pytest.raises(ServiceUnreachableError, match="YARN cannot be asked"):
         yarn.find(folder.spec_path, "t-1")
 
 
-def test_what_the_cluster_does_not_know_another_machine_may_still_submit(project: Path) -> None:
+def test_what_the_cluster_does_not_know_another_machine_may_still_submit(
+    project: Path, manager: Manager
+) -> None:
     folder = AttemptFiles(project / "runs" / "spec.json")
-    none = engine(project, master="yarn", env=program(project, ""))
-    assert not none.can_tell(folder.spec_path, "t-1")
-    row = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
-    env = program(project, f"cat <<'END'\n{row}\nEND")
-    known = engine(project, master="yarn", env=env)
-    assert known.can_tell(folder.spec_path, "t-1")
+    yarn = engine(project, master="yarn")
+    assert not yarn.can_tell(folder.spec_path, "t-1")
+    manager.found = Manager(AttemptState.RUNNING).found
+    assert yarn.can_tell(folder.spec_path, "t-1")
 
 
-def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(project: Path) -> None:
-    row = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
-    env = program(project, f"echo \"$@\" >>{project}/asked; cat <<'END'\n{row}\nEND")
+def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(
+    project: Path, manager: Manager
+) -> None:
+    manager.found = Manager(AttemptState.RUNNING).found
     folder = AttemptFiles(project / "runs" / "spec.json")
     folder.claim({"life_sign": str(project / "none")})
-    yarn = engine(project, master="yarn", env=env)
+    yarn = engine(project, master="yarn")
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
     yarn.works_elsewhere(folder)
-    assert "-kill" not in (project / "asked").read_text()
+    assert manager.killed == []
     yarn.cancel(handle)
-    (project / "asked").unlink()
+    manager.killed.clear()
     assert yarn.works_elsewhere(folder)
-    assert "application -kill application_1_0001" in (project / "asked").read_text()
+    assert manager.killed == ["application_1_0001"]
     yarn.close()
 
 
-def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(project: Path) -> None:
-    row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
-    env = program(project, f"cat <<'END'\n{row}\nEND")
+def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(
+    project: Path, manager: Manager
+) -> None:
+    manager.found = Manager(AttemptState.FAILED).found
     files = AttemptFiles(project / "runs" / "spec.json")
     for conf, state in (
         ({}, AttemptState.SUCCEEDED),
         ({"spark.yarn.submit.waitAppCompletion": "false"}, AttemptState.FAILED),
     ):
-        yarn = engine(project, master="yarn", env=env, conf=conf)
-        outcome = yarn.judge(files, said=None, code=0)
+        outcome = engine(project, master="yarn", conf=conf).judge(files, said=None, code=0)
         assert outcome is not None
         assert outcome.state is state

@@ -1,18 +1,17 @@
-"""YARN's REST interface: where it is, what its answers mean, and when the program is asked."""
+"""YARN's REST interface: where it is, and what its answers mean."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 import responses
 
 from lineage_backfill.engines.spark.yarn import Yarn, resource_manager
-from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
 RM = "http://rm:8088/ws/v1/cluster"
@@ -23,20 +22,6 @@ TOKEN = "b0ac-1F"
 def web() -> Iterator[responses.RequestsMock]:
     with responses.RequestsMock(assert_all_requests_are_fired=False) as web:
         yield web
-
-
-class Program:
-    """The program `yarn`: what it was asked, and its one answer."""
-
-    def __init__(self, answer: str | None = "") -> None:
-        self.answer = answer
-        self.asked: list[str] = []
-
-    def __call__(self, command: Sequence[str]) -> str:
-        self.asked.append(" ".join(command))
-        if self.answer is None:
-            raise ServiceUnreachableError("`yarn` is not there", hint="Install it.")
-        return self.answer
 
 
 def configuration(folder: Path, **files: dict[str, str]) -> dict[str, str]:
@@ -51,11 +36,11 @@ def configuration(folder: Path, **files: dict[str, str]) -> dict[str, str]:
     return {"HADOOP_CONF_DIR": str(folder)}
 
 
-def yarn(folder: Path, program: Program, **settings: str) -> Yarn:
+def yarn(folder: Path, **settings: str) -> Yarn:
     given = {"yarn.resourcemanager.hostname": "rm"} | {
         name.replace("__", "-").replace("_", "."): value for name, value in settings.items()
     }
-    return Yarn(program, resource_manager(configuration(folder, yarn=given), {}))
+    return Yarn(resource_manager(configuration(folder, yarn=given), {}))
 
 
 def apps(*found: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +92,7 @@ def test_the_state_of_the_application_with_a_tag(
     tmp_path: Path, web: responses.RequestsMock, answer: Any, state: AttemptState | None
 ) -> None:
     asks(web, answer)
-    program = Program()
-    assert yarn(tmp_path, program).look(TOKEN) is state
-    assert program.asked == []
+    assert yarn(tmp_path).look(TOKEN) is state
     assert web.calls[0].request.url == f"{RM}/apps?applicationTags={TOKEN}"
 
 
@@ -118,21 +101,19 @@ def test_what_yarn_says_of_an_end_comes_with_the_state(
 ) -> None:
     said = "User application exited with status 137"
     asks(web, apps({"id": "a", "state": "FINISHED", "diagnostics": said}))
-    program = Program()
-    assert yarn(tmp_path, program).reason(TOKEN) == said
-    assert program.asked == []
+    assert yarn(tmp_path).reason(TOKEN) == said
     # Of several, the one whose state counts.
     other = {"id": "b", "state": "KILLED", "diagnostics": "killed by user"}
     ours = {"id": "a", "state": "FINISHED", "diagnostics": said}
     web.replace("GET", f"{RM}/apps", json=apps(ours, other))
-    assert yarn(tmp_path, program).reason(TOKEN) == said
+    assert yarn(tmp_path).reason(TOKEN) == said
 
 
 def test_an_application_that_another_machine_submitted_has_its_name(
     tmp_path: Path, web: responses.RequestsMock
 ) -> None:
     asks(web, apps({"id": "application_1_0002", "state": "RUNNING"}))
-    cluster = yarn(tmp_path, Program(None))
+    cluster = yarn(tmp_path)
     assert cluster.name(TOKEN, "") == "application_1_0002"
     assert cluster.name(TOKEN, "Submitted application application_1_0003") == "application_1_0003"
     assert len(web.calls) == 1
@@ -154,13 +135,12 @@ def test_an_application_that_another_machine_submitted_has_its_name(
         (200, "<html>"),
     ],
 )
-def test_the_program_is_asked_where_rest_gives_no_answer(
+def test_what_rest_does_not_tell_is_unknown_and_not_lost(
     tmp_path: Path, web: responses.RequestsMock, status: int, body: Any
 ) -> None:
     web.get(f"{RM}/apps", body=body if body == "<html>" else json.dumps(body), status=status)
-    program = Program("application_1_0001\tn\tSPARK\tme\tq\tRUNNING\tUNDEFINED\t10%\tN/A\n")
-    assert yarn(tmp_path, program).look(TOKEN) is AttemptState.RUNNING
-    assert program.asked == [f"yarn application -list -appTags {TOKEN} -appStates ALL"]
+    with pytest.raises(ServiceUnreachableError, match="YARN does not answer"):
+        yarn(tmp_path).look(TOKEN)
 
 
 @pytest.mark.parametrize("info", [{"clusterInfo": {"haState": "INITIALIZING"}}, {}, []])
@@ -170,15 +150,7 @@ def test_one_that_has_not_recovered_its_applications_yet_does_not_know_them(
     web.get(f"{RM}/apps", json={"apps": {}})
     web.get(f"{RM}/info", json=info)
     with pytest.raises(ServiceUnreachableError):
-        yarn(tmp_path, Program(None)).look(TOKEN)
-
-
-def test_what_neither_can_tell_is_unknown_and_not_lost(
-    tmp_path: Path, web: responses.RequestsMock
-) -> None:
-    web.get(f"{RM}/apps", body=requests.ConnectionError())
-    with pytest.raises(ServiceUnreachableError, match=r"ConnectionError.*`yarn` is not there"):
-        yarn(tmp_path, Program(None)).look(TOKEN)
+        yarn(tmp_path).look(TOKEN)
 
 
 def test_what_runs_is_killed_and_no_other(tmp_path: Path, web: responses.RequestsMock) -> None:
@@ -191,27 +163,25 @@ def test_what_runs_is_killed_and_no_other(tmp_path: Path, web: responses.Request
         ),
     )
     web.put(f"{RM}/apps/a/state", json={"state": "RUNNING"}, status=202)
-    program = Program()
-    yarn(tmp_path, program).stop(TOKEN)
+    yarn(tmp_path).stop(TOKEN)
     assert [call.request.method for call in web.calls] == ["GET", "PUT"]
     assert web.calls[1].request.body == b'{"state": "KILLED"}'
-    assert program.asked == []
 
 
-def test_the_program_kills_what_a_stranger_may_not(
-    tmp_path: Path, web: responses.RequestsMock
-) -> None:
-    asks(web, apps({"id": "a", "state": "RUNNING"}))
-    web.put(f"{RM}/apps/a/state", json={}, status=403)
-    program = Program()
-    yarn(tmp_path, program).stop(TOKEN)
-    assert program.asked == ["yarn application -kill a"]
+def test_a_cluster_without_open_rest_is_refused(tmp_path: Path) -> None:
+    cluster = Yarn(None)
+    with pytest.raises(EnvironmentMissingError, match="no open REST interface") as no:
+        cluster.check({})
+    assert "yarn.resourcemanager.webapp.address" in no.value.hint
+    with pytest.raises(ServiceUnreachableError):
+        cluster.look(TOKEN)
+    assert cluster.name(TOKEN, "") is None
 
 
 def test_the_driver_s_log_is_named(tmp_path: Path, web: responses.RequestsMock) -> None:
     where = "http://node:8042/node/containerlogs/container_1_2/me"
     asks(web, apps({"id": "a", "state": "RUNNING", "amContainerLogs": where}))
-    assert yarn(tmp_path, Program()).log_place(TOKEN) == where
+    assert yarn(tmp_path).log_place(TOKEN) == where
 
 
 def test_of_two_resource_managers_the_active_one_is_asked_and_then_first(
@@ -221,7 +191,6 @@ def test_of_two_resource_managers_the_active_one_is_asked_and_then_first(
     asks(web, {"apps": {}}, rm="http://two:9000/ws/v1/cluster")
     cluster = yarn(
         tmp_path,
-        Program(None),
         yarn_resourcemanager_ha_enabled="true",
         yarn_resourcemanager_ha_rm__ids="rm1, rm2",
         yarn_resourcemanager_hostname_rm1="one",
