@@ -141,6 +141,11 @@ def _source(lineage: LineageSetting, folder: Path) -> dict[str, str | list[str]]
         return {"snapshot": _relative(str(lineage.snapshot), folder)}
     if lineage.marquez:
         return {} if "@" in urlsplit(lineage.marquez).netloc else {"marquez": lineage.marquez}
+    if lineage.parts:
+        raise UsageError(
+            "a new file would not name these sources",
+            hint="Run `lineage-backfill init` alone: it adds to the file, and keeps its [lineage].",
+        )
     return None
 
 

@@ -267,3 +267,46 @@ def test_a_job_that_leaves_its_outputs_to_the_lineage_needs_one(
     assert "no lineage is named, and job weekly_sales declares no `writes`" in (
         capsys.readouterr().err
     )
+
+
+UNITY = {
+    "entity_type": "JOB",
+    "entity_id": "1",
+    "entity_run_id": "r",
+    "source_table_full_name": "s.a",
+    "target_table_full_name": "s.b",
+    "event_time": "2024-06-01T00:00:00Z",
+}
+CLASS = """
+from lineage_backfill import DatasetRef, JobNode, JobRef, LineageSnapshot
+
+class Crm:
+    def read(self):
+        node = JobNode(ref=JobRef("crm", "load"), writes=(DatasetRef("crm", "s.b"),))
+        return LineageSnapshot.of([node], source="crm")
+"""
+DBT = Path(__file__).parents[2] / "corpus" / "recorded" / "dbt_duckdb" / "manifest.json"
+
+
+@pytest.mark.parametrize(
+    ("source", "added"),
+    [
+        ('source = "unity", tables = "unity.jsonl"', 'name = "s.b"\ngrain = "?"'),
+        ('source = "crm.py"', 'name = "s.b"\ngrain = "?"'),
+        (f'source = "dbt", manifest = "{DBT}"', "shop.marts.orders_daily"),
+    ],
+)
+def test_it_drafts_from_each_source_and_keeps_its_name(
+    here: Path, capsys: pytest.CaptureFixture[str], source: str, added: str
+) -> None:
+    (here / "unity.jsonl").write_text(json.dumps(UNITY))
+    (here / "crm.py").write_text(CLASS)
+    named = f"[lineage]\nsources = [{{ {source} }}]\n"
+    (here / FILE).write_text(named)
+    assert main(["init"]) == 0
+    text = (here / FILE).read_text()
+    assert named in text
+    assert added in text
+    assert main(["init", "--force"]) == 64
+    assert (here / FILE).read_text() == text
+    assert "keeps its [lineage]" in capsys.readouterr().err
