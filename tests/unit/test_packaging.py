@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email.parser
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
@@ -178,3 +179,28 @@ def test_what_is_shipped_resolves_a_run_in_a_bare_interpreter(tmp_path: Path) ->
 def test_the_version_is_that_of_the_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_first_lines_of_the_readme_work_from_the_wheel_as_printed(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    typed, shown = blocks[:2]
+    (install, draft), (impact, *printed) = typed.splitlines(), shown.splitlines()
+    assert install.startswith("pip install lineage-backfill ")
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    wheel.extractall(site)
+    folder.mkdir()
+    for command in (draft, impact.removeprefix("$ ")):
+        done = subprocess.run(
+            [sys.executable, "-m", *command.partition("#")[0].replace("-", "_", 1).split()],
+            cwd=folder,
+            env={"PYTHONPATH": str(site), "COLUMNS": "90", "HOME": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    there = printed.index("as of 2024-04-02 08:00:00 UTC")  # the day of the example on that page
+    assert lines[:there] == printed[:there]
