@@ -13,6 +13,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.packages import create_source
@@ -117,7 +118,7 @@ class _ProjectAlone:
     """The lineage of a project without a source: its jobs declare all reads and writes."""
 
     def __init__(self, declarations: Declarations) -> None:
-        self._jobs = declarations.jobs
+        self._jobs = [job for job in declarations.jobs if not is_glob(job.name)]
 
     def read(self) -> LineageSnapshot:
         """Return an empty lineage; the planner adds the declared edges.

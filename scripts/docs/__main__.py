@@ -39,7 +39,7 @@ def pages() -> dict[Path, str]:
         title = f"lineage-backfill: {name.rpartition('/')[2].replace('_', ' ')}"
         text = json.dumps(json_schema(kind, title), indent=2, ensure_ascii=False)
         made[schemas.parent / f"{name}.schema.json"] = f"{text}\n"
-    for page in (ROOT / "README.md", *sorted(docs.glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted(docs.glob("how-to/*.md"))):
         if page not in made and consoles.CONSOLE in (text := page.read_text(encoding="utf-8")):
             made[page] = consoles.refreshed(text, docs / "examples")
     return made

@@ -21,7 +21,7 @@ from lineage_backfill.workspace.configuration import load_project
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("how-to/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([^)\s]+))?\)")
 
 
@@ -204,8 +204,14 @@ def test_each_page_stands_in_one_of_the_four_sections_of_the_site() -> None:
         "Reference",
         "Explanation",
     ]
-    pages = [page for one in sections for entry in one[next(iter(one))] for page in entry.values()]
-    assert sorted([*pages, "README.md"]) == sorted(page.name for page in DOCS.glob("*.md"))
+    entries = [entry for one in sections for entry in one[next(iter(one))]]
+    named = [page for entry in entries for page in entry.values()]
+    (pipelines,) = (group for group in named if isinstance(group, list))
+    pages = [page for page in named if isinstance(page, str)]
+    pages += [page for entry in pipelines for page in entry.values()]
+    assert sorted([*pages, "README.md"]) == sorted(
+        str(page.relative_to(DOCS)) for page in PAGES[1:]
+    )
     assert (site["strict"], site["theme"]["font"]) == (True, False)
 
 

@@ -69,7 +69,12 @@ _SOURCES = ("lineage_backfill", "spark_runtime", "docker")
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Yield every text for a reader with where it stands: pages, documents, strings, outputs."""
-    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages = [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/how-to/*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
     pages += [*ROOT.glob("lineage_backfill/**/*.html"), ROOT / "CHANGELOG.md"]
     pages += [*ROOT.glob("lineage_backfill/**/*.schema.json")]
     pages += ROOT.glob("tests/unit/**/__snapshots__/*.ambr")

@@ -310,3 +310,15 @@ def test_it_drafts_from_each_source_and_keeps_its_name(
     assert main(["init", "--force"]) == 64
     assert (here / FILE).read_text() == text
     assert "keeps its [lineage]" in capsys.readouterr().err
+
+
+def test_the_engine_that_the_draft_asks_for_needs_no_lineage(here: Path) -> None:
+    """A pattern of jobs declares no writes: it is no job."""
+    (here / "made.py").write_text(
+        CODE.replace('output="daily"', "output=OUT").replace(
+            "@job", 'OUT = Dataset("daily", grain="day", start="2024-01-01")\n\n@job'
+        )
+    )
+    assert main(["init", "--code", "made"]) == 0
+    answer(here / FILE, "[[job]]", 'name = "*"', 'engine = "local"')
+    assert main(["impact", "feed", "--partitions", "2024-01-02"]) == 0
