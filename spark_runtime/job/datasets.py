@@ -23,12 +23,15 @@ from lineage_backfill.project.declarations import (
 from lineage_backfill.typed import read
 from spark_runtime.configuration import read_file
 
+_HERE = Path()
+
 
 @dataclass(frozen=True)
 class Calendar:
     """The keys of one dimension; exactly one of grain, cron, every, boundaries and keys is given.
 
-    `boundaries` lists keys with the local start and end of each, or names a CSV file. `start` and
+    `boundaries` lists keys with the local start and end of each, or names a CSV file, relative to
+    the folder of the code. `start` and
     `end` are the first and the last key; without `end` the last one is the newest complete period,
     less `data_lag` periods. `keys` are static labels, or the word "runtime".
     `zone` is UTC by default; in a product it may be that of each key, as in a project file.
@@ -115,10 +118,13 @@ class Dataset(Calendar):
                     table.pop("zone", None)
         return {name: value for name, value in given.items() if value is not None}
 
-    def declaration(self, ref: DatasetRef) -> DatasetDeclaration:
-        """Return it as a declaration of the project file; raises DeclarationError, CronError."""
+    def declaration(self, ref: DatasetRef, base: Path = _HERE) -> DatasetDeclaration:
+        """Return it as a declaration of the project file; a list's file is relative to `base`.
+
+        Raises DeclarationError, CronError.
+        """
         values = self.stated() | {"name": ref.name, "namespace": ref.namespace}
-        with_lists(values, Path(), read_file)
+        with_lists(values, base, read_file)
         declared = reader.read_dataset(values, f"dataset {ref}", Path(), DeclarationError)
         # A job knows its tables itself: a relative location starts where the job runs.
         return replace(declared, location=self.location)
@@ -129,7 +135,9 @@ def dimension_tables(given: Iterable[Dimension]) -> list[dict[str, Any]]:
     return [{**one.table_values(), "name": one.name, "column": one.column} for one in given]
 
 
-def calendar_of(given: Calendar | Sequence[Dimension] | None, what: str) -> Partitioning:
+def calendar_of(
+    given: Calendar | Sequence[Dimension] | None, what: str, base: Path = _HERE
+) -> Partitioning:
     """Return a calendar, or the dimensions of a product, as declarations of `what`.
 
     Raises DeclarationError, CronError.
@@ -139,7 +147,7 @@ def calendar_of(given: Calendar | Sequence[Dimension] | None, what: str) -> Part
         values = given.table_values()
     elif given is not None:
         values = {"dimensions": dimension_tables(given)}
-    with_lists(values, Path(), read_file)
+    with_lists(values, base, read_file)
     return read(Partitioning, values, what, fault=DeclarationError)
 
 

@@ -220,7 +220,7 @@ def declare(
         if isinstance(given, str):
             return named_dataset(declarations, given)
         found = DatasetRef(given.namespace or declarations.namespace or "default", given.name)
-        declaration = given.declaration(found)
+        declaration = given.declaration(found, project.code)
         if coded.setdefault(found, declaration) != declaration:
             raise DeclarationError(
                 f"{found} is declared in two ways",
@@ -231,7 +231,7 @@ def declare(
     read = [(resolve(one.dataset), one) for one in reads]
     _refuse_two_ways(ref, read)
     written = [(resolve(one.dataset), one) for one in writes]
-    keys = calendar_of(calendar, f"job {ref}")
+    keys = calendar_of(calendar, f"job {ref}", project.code)
     home = project.declarations.namespace
     layers = DeclaredNames(declarations).jobs.layers(ref)
     own = layers[0] if layers and not is_glob(layers[0].name) else None

@@ -303,3 +303,32 @@ def test_code_states_the_mappings_and_a_scheduled_run_reads_what_a_plan_does(
         first, _, end = keys.partition("..")
         assert one.partitions is not None
         assert (one.partitions[0].key, one.partitions[-1].key) == (first, end or first)
+
+
+FISCAL = """
+from spark_runtime import Dataset, job
+
+LISTED = {"boundaries": "fiscal.csv", "column": "period"}
+SALES = Dataset("sales", location="sales", **LISTED)
+
+@job(inputs={"sales": SALES}, output=Dataset("closed", location="closed", **LISTED))
+def close(sales):
+    return sales
+"""
+
+
+def test_a_list_of_the_code_is_relative_to_its_folder_wherever_a_run_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "src"
+    code.mkdir()
+    (code / "fiscal_jobs.py").write_text(FISCAL)
+    (code / "fiscal.csv").write_text("key,start,end\nP01,2024-01-29,2024-02-26\n")
+    monkeypatch.syspath_prepend(code)
+    toml = 'code = "src"\njobs = ["fiscal_jobs"]\n'
+    plan = impact(tmp_path, toml, capsys, "sales", "--partitions", "P01")
+    assert planned(plan, "close") == ["P01"]
+    project, made = load_project(tmp_path), load_job("fiscal_jobs:close")
+    declared = declare(project, "close", reads=made.reads, writes=made.writes)
+    (spec,) = run_specs(declared, project, StartRequest(), datetime.fromisoformat(NOW))
+    assert [str(one.key) for one in spec.keys] == ["P01"]
