@@ -11,15 +11,17 @@ from heapq import nlargest
 
 from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError
 from lineage_backfill.lineage.inference.recorded import touched_keys, whole_keys
-from lineage_backfill.lineage.snapshot import ObservedRun
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.partitions.text import KeySet, as_text, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.ports import PastRun, RunStore, TableHistory, TableLogs, TablePlace, Trace
+from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.locations import is_remote
-from lineage_backfill.project.resolve.resolver import JobFacts
+from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.resolve.resolver import JobFacts, is_last
 from lineage_backfill.staleness.digests import existing_keys, versions_read
 from lineage_backfill.staleness.record import LATER, Change, PartitionBuild, Run, TableRecord
 from lineage_backfill.staleness.table_keys import TableKeys, reader_of, table_of
@@ -70,6 +72,36 @@ def records_of(
         except BackfillError as error:
             silent[dataset] = str(error)
     return known, silent
+
+
+def readings(
+    declarations: Declarations, snapshot: LineageSnapshot, traces: Callable[[], Traces]
+) -> Iterator[ObservedRun]:
+    """Yield what runs of the run store read of inputs of which only the newest key counts.
+
+    `traces` opens the store, and is called only where a job declares such an input.
+    """
+    jobs, home = DeclaredNames(declarations).jobs, declarations.namespace or "default"
+    known = {JobRef(one.namespace or home, one.name) for one in declarations.jobs}
+    tables = ((ref, jobs.find(ref)) for ref in sorted(known | snapshot.jobs.keys()))
+    found = [ref for ref, table in tables if table and any(map(is_last, table.reads))]
+    if not found:
+        return
+    find = traces()
+    for job in found:
+        for trace in find(job, (EVERY,)):
+            parts = trace.contents["reads"] if trace.contents else ()
+            read = [(DatasetRef(*part["dataset"]), part["keys"]) for part in parts]
+            single = [(ref, keys[0]) for ref, keys in read if len(keys) == 1]
+            yield ObservedRun(
+                job=job,
+                run_id=f"{trace.backfill_id} {trace.number}",
+                state="COMPLETE",
+                ended_at=trace.ended_at,
+                partition_key=",".join(as_text(key) for key in trace.keys),
+                read=tuple((ref, as_text(key)) for ref, key in single),
+                backfill=trace.backfill_id,
+            )
 
 
 def runtime_keys(

@@ -32,6 +32,7 @@ from lineage_backfill.project.declarations import (
 from lineage_backfill.project.matching import Matcher
 from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.runs.drive.scheduler import JobLimits
+from lineage_backfill.runs.observations import readings
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.readonly import refuse_emptied
 from lineage_backfill.workspace.environment import (
@@ -82,12 +83,23 @@ class Workspace:
         with self._reading:
             if self._snapshot is None:
                 try:
-                    self._snapshot = self._read()
+                    self._snapshot = self._with_readings(self._read())
                 except BackfillError as error:
                     self._snapshot = error
         if isinstance(self._snapshot, BackfillError):
             raise self._snapshot
         return self._snapshot
+
+    def _with_readings(self, snapshot: LineageSnapshot) -> LineageSnapshot:
+        with ExitStack() as stack:
+            read = tuple(
+                readings(
+                    self.project.declarations,
+                    snapshot,
+                    lambda: stack.enter_context(self.open_store()).traces,
+                )
+            )
+        return replace(snapshot, history=(*snapshot.history, *read)) if read else snapshot
 
     @cached_property
     def functions(self) -> Mapping[str, Callable[[Any], Any]]:

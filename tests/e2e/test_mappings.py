@@ -10,6 +10,14 @@ from typing import Any
 import pytest
 
 from lineage_backfill.cli.main import main
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.plans.request import ChangedDataset, Request
+from lineage_backfill.ports import Trace
+from lineage_backfill.store.empty import EmptyRunStore
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.workspace import Workspace
 from spark_runtime.configuration import load_project
 from spark_runtime.job.decorator import load_job
 from spark_runtime.job.scheduled import StartRequest, declare, run_specs
@@ -134,6 +142,32 @@ def test_last_knows_who_read_a_key_where_the_lineage_records_it(
     assert planned(plan, "convert") == ["2024-01-08..2024-01-24", "2024-02-02..2024-02-03"]
     plan = impact(tmp_path, toml, capsys, "rates", "--partitions", "feb")
     assert planned(plan, "convert") == ["2024-01-25..2024-02-01", "2024-02-04..2024-02-12"]
+
+
+class Recorded(EmptyRunStore):
+    """A run store with one run, of two keys."""
+
+    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
+        reads = [{"dataset": ["w", "rates"], "keys": ["ill"], "digests": "", "version": 3}]
+        ran = ("2024-02-02..2024-02-03",)
+        return (Trace(job=job, keys=ran, contents={"reads": reads}, backfill_id="b", number=1),)
+
+
+def test_last_knows_who_read_a_key_where_the_run_store_records_it(tmp_path: Path) -> None:
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(HEAD + RATES.replace("{mapping}", "last"))
+    project = open_project(file)
+    here = Workspace(project, as_of=datetime.fromisoformat(NOW), store=Recorded())
+    rates = DatasetRef("w", "rates")
+    found = []
+    for key in ("ill", "feb"):
+        asked = Request(changed=(ChangedDataset(dataset=rates, keys=(key,)),))
+        (one,) = build_plan(asked, here.snapshot, project.declarations, now=here.now).jobs
+        found.append(list(one.partitions))
+    assert found == [
+        ["2024-01-08..2024-01-24", "2024-02-02..2024-02-03"],
+        ["2024-01-25..2024-02-01", "2024-02-04..2024-02-12"],
+    ]
 
 
 @pytest.mark.parametrize(

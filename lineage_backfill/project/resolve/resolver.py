@@ -805,7 +805,7 @@ class DeclarationResolver:
                     f"job {ref}, input {data.ref}: lookback does not apply to the job's own output",
                     hint="Leave it out; a window reads more of its earlier keys.",
                 )
-        key = (data, run, read, kind, added, lookback, ref if _is_last(read) else None)
+        key = (data, run, read, kind, added, lookback, ref if is_last(read) else None)
         found = self._inputs.get(key)
         if found is None:
             reference = kind in ("target", "past") or (read is not None and read.mapping == "none")
@@ -837,7 +837,7 @@ class DeclarationResolver:
             raise DeclarationError(f"job {ref}, input {data.ref}: {what}", hint=data.unknown[1])
         if upstream is None or run is None:
             return None
-        key = (upstream, run, read, own, (ref, data.ref) if _is_last(read) else None)
+        key = (upstream, run, read, own, (ref, data.ref) if is_last(read) else None)
         mapping = self._mappings.get(key)
         if mapping is None:
             try:
@@ -846,7 +846,7 @@ class DeclarationResolver:
                     if read is None
                     else mapping_spec(read, self._functions, own=own)
                 )
-                if _is_last(read):
+                if is_last(read):
                     spec = self._newest(ref, data, run, spec)
                 mapping = mappings.build(upstream, run, spec)
             except UsageError as error:
@@ -980,7 +980,7 @@ def _live(inputs: tuple[Input, ...]) -> _Live:
     )
 
 
-def _is_last(read: ReadDeclaration | None) -> bool:
+def is_last(read: ReadDeclaration | None) -> bool:
     """Whether a job reads the newest key of an input, which its own records concern."""
     if read is None:
         return False
