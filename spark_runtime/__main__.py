@@ -39,6 +39,8 @@ from spark_runtime.job.runner import run
 from spark_runtime.job.scheduled import declare, find_job, run_specs
 from spark_runtime.logs.changes import changes
 from spark_runtime.logs.history import History, history, parquet_history
+from spark_runtime.logs.rehearsal import rehearse
+from spark_runtime.logs.rows import RowsRequest, difference
 from spark_runtime.session import find_jars, get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables.delta.log import DeltaLog
@@ -153,7 +155,17 @@ def _parser() -> argparse.ArgumentParser:
         help="print what would keep runs on Delta tables from being undone; they are named as for"
         " `history`",
     )
-    for command in (single, code, warm, told, past, before, again):
+    rows = commands.add_parser(
+        "rows",
+        help="print which rows of a partition differ between two versions of Delta tables; a JSON"
+        " list on stdin holds what RowsRequest takes",
+    )
+    trial = commands.add_parser(
+        "rehearse",
+        help="print which rows runs would change, which they write to clones of their tables; a"
+        " JSON list on stdin holds their run specs",
+    )
+    for command in (single, code, warm, told, past, before, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -237,6 +249,8 @@ def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], d
     return {
         "history": lambda named: _history(named, conf).to_dict(),
         "preflight": lambda named: {"problems": preflight(_log(named, conf))},
+        "rows": lambda asked: difference(get_session(conf), RowsRequest(**asked)),
+        "rehearse": lambda asked: rehearse(get_session(conf), asked),
     }
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
@@ -20,6 +21,7 @@ from lineage_backfill.plans.request import Request
 from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import documents
 from lineage_backfill.show.text import counted
+from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -57,6 +59,16 @@ def explain(
     names = NameLookup(planning.workspace.resolver, preferred=options.namespace)
     job, keys = names.job_and_keys(target)
     return planning.explain(request, job, keys, why_not=why_not)
+
+
+def dry_run(
+    target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> dict[str, Any]:
+    """Return the rows that one run of the plan would change; `target`: JOB or JOB@KEY."""
+    planning, request = _request(datasets, options, source)
+    workspace = planning.workspace
+    job, keys = NameLookup(workspace.resolver, preferred=options.namespace).job_and_keys(target)
+    return rows.dry_run(workspace, planning.plan(request), job, keys)
 
 
 def _request(

@@ -27,7 +27,7 @@ _GUARD: Final = ("guard", _DEFAULT)
 _SPARSE: Final = ("read", "default of a sparse input, once a later key was written")
 _DATASET: Final = (
     *("columns", "time_column", "time_format", "key_column", "retention", "sparse"),
-    *("format", "location", "table"),
+    *("format", "location", "table", "row_key", "mask"),
 )
 _JOB: Final = (
     "batch",

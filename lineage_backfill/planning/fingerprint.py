@@ -18,7 +18,7 @@ from lineage_backfill.project.resolve.resolver import JobFacts
 
 #: Settings about when, where and how often runs happen, not which.
 _OF_RUNNING: Final = frozenset(
-    {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "airflow"}
+    {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask", "airflow"}
     | {"expected", "sources", "sparse"}
 )
 

@@ -285,8 +285,9 @@ class DatasetDeclaration(DatasetPartitioning):
     """The declaration of datasets whose name matches `name` (exact, or a glob).
 
     `pattern` folds one-name-per-partition datasets. `aliases` are other names in the lineage:
-    `namespace:name`, an address, or a glob. One that is `expected` need not be known yet. A key of
-    a `sparse` one that was never written is not missing.
+    `namespace:name`, an address, or a glob. Rows are identified by the columns `row_key`; values of
+    the columns in `mask` are never shown. One that is `expected` need not be known yet. A key of a
+    `sparse` one that was never written is not missing.
     """
 
     name: Text | Literal[""] = ""
@@ -297,6 +298,8 @@ class DatasetDeclaration(DatasetPartitioning):
     location: Text | None = None
     table: Text | None = None
     aliases: Texts = field(default=(), repr=False)
+    row_key: Texts = field(default=(), repr=False)
+    mask: Texts = field(default=(), repr=False)
     expected: bool | None = field(default=None, repr=False)
     sparse: bool | None = None
     #: The places that state it and what each states, where they are several.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import TableLogError
@@ -64,6 +66,27 @@ class DeltaTableLogs(TableLogs):
     def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         return self._told("preflight", tables, lambda document: tuple(document["problems"]))
 
+    def rows(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return which rows of a partition differ between two versions of a table, by Spark.
+
+        `asked` has the members of RowsRequest in `spark_runtime`. Raises TableLogError.
+        """
+        with _readable("rows", asked["location"]):
+            return _last(self._said("rows", asked=json.dumps([asked])))
+
+    def rehearse(
+        self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Return which rows of its outputs a run would change; it writes to clones of them.
+
+        `asked` is the request for `spark_runtime.logs.rehearsal`, `project` the folder of the jobs'
+        code and `env` is added to their environment. Raises TableLogError, also if the job fails.
+        """
+        with _readable("rehearse", "the run"):
+            where = {"cwd": project, "env": {**os.environ, **env}}
+            asked_for = json.dumps([asked])
+            return _last(self._said("rehearse", f"--project={project}", asked=asked_for, **where))
+
     def _told(
         self,
         verb: str,
@@ -87,13 +110,14 @@ class DeltaTableLogs(TableLogs):
                     found.append(error)
         return found
 
-    def _said(self, verb: str, *arguments: str, asked: str = "") -> str:
+    def _said(self, verb: str, *arguments: str, asked: str = "", **where: Any) -> str:
         answer: subprocess.CompletedProcess[str] = subprocess.run(
             [*self._command, verb, *self._settings, *arguments],
             input=asked,
             capture_output=True,
             text=True,
             check=False,
+            **where,
         )
         return answer.stdout
 
@@ -108,6 +132,13 @@ def _readable(verb: str, place: str | None) -> Iterator[None]:
             f"the log of {place} cannot be read: {error}",
             hint=f"Check that `python -m spark_runtime {verb} --help` works here.",
         ) from error
+
+
+def _last(said: str) -> Mapping[str, Any]:
+    """Return the last line of an answer, as a job may have printed before."""
+    document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
+    _refuse(document)
+    return document
 
 
 def _refuse(document: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from examples.demo.proof import latest_version
+from tests.unit.cli.documents import fits
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
@@ -74,6 +75,44 @@ def test_the_report_says_that_touched_is_planned(demo: Demo) -> None:
     report = json.loads(demo.call("lineage_backfill", "report", "--json").stdout)
     assert report["state"] == "succeeded"
     assert report["touched_is_planned"] is True
+
+
+def test_a_dry_run_of_what_is_right_already_changes_no_row(demo: Demo) -> None:
+    before = demo.versions()
+    asked = ("impact", "flights_hourly", "--from", HOUR, "--to", HOUR, "--json")
+    done = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-03-20")
+    found = json.loads(done.stdout)
+    assert fits(found, "rows")
+    (output,) = found["outputs"]
+    assert output["dataset"]["name"] == "flights_daily"
+    assert output["rows_before"] == output["rows_after"] > 0
+    assert not any(output[kind]["count"] for kind in ("added", "removed", "changed"))
+    assert [one["name"] for one in found["dry_run"]["rewritten_first"]] == ["flights_weather"]
+    assert demo.versions() == before
+    assert not list((demo.folder / ".lineage-backfill").glob("dry-run-*"))
+    none = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-01-01")
+    assert (none.returncode, "2013-01-01 does not exist" in none.stderr) == (
+        64,
+        True,
+    )
+
+
+def test_the_report_shows_rows_before_and_after(demo: Demo) -> None:
+    asked = ("lineage_backfill", "report", "--rows", "flights_daily@2013-03-10", "--json")
+    found = json.loads(demo.call(*asked).stdout)
+    assert fits(found, "rows")
+    (found,) = found["outputs"]
+    assert found["rows_before"] == found["rows_after"] == 15
+    assert found["added"]["count"] == found["removed"]["count"] == 11
+    sums = {one["column"]: (one["before"], one["after"]) for one in found["sums"]}
+    assert (sums["flights"], sums["late_minutes"]) == (("908", "908"), ("74956", "12062"))
+    many = demo.call(*asked[:3], "carrier_daily")
+    assert (many.returncode, "Name one: --rows carrier_daily@2013-03-01" in many.stderr) == (
+        64,
+        True,
+    )
+    none = demo.call(*asked[:3], "weather@2013-03-10")
+    assert (none.returncode, "rewrote no partition of" in none.stderr) == (64, True)
 
 
 def test_the_history_and_the_backfill_are_in_the_lineage_and_in_the_run_store(demo: Demo) -> None:

@@ -58,6 +58,14 @@ class ShowOptions:
             metavar="JOB[@KEY]",
         ),
     ] = None
+    dry_run_diff: Annotated[
+        str | None,
+        typer.Option(
+            "--dry-run-diff",
+            help="Run this key of this job on clones of its tables, and show the rows that change.",
+            metavar="JOB[@KEY]",
+        ),
+    ] = None
 
 
 @takes_options
@@ -69,10 +77,10 @@ def impact(
     datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets made stale downstream, and what would run."""
-    if questions := [one for one in (how.why, how.why_not) if one]:
+    if questions := [one for one in (how.why, how.why_not, how.dry_run_diff) if one]:
         if how.out or how.detailed_exitcode or how.form or len(questions) > 1:
             raise UsageError(
-                "--why and --why-not explain one job and print no plan",
+                "--why, --why-not and --dry-run-diff explain one job and print no plan",
                 hint="Use one of them, without --out, --format and --detailed-exitcode.",
             )
         _answer(questions[0], request, source, how, datasets or ())
@@ -107,7 +115,16 @@ def _answer(
     how: ShowOptions,
     datasets: Sequence[str],
 ) -> None:
-    """Show why one job would run or not."""
+    """Show why one job would run or not, or what one of its runs would change."""
+    if how.dry_run_diff:
+        made = planning.dry_run(target, datasets, request, source)
+        if how.as_json:
+            documents.emit(made)
+        else:
+            from lineage_backfill.cli.output import tables
+
+            terminal.out().print(tables.rows_table(made))
+        return
     found = planning.explain(target, datasets, request, source, why_not=how.why is None)
     if how.as_json:
         documents.emit(explanation_to_dict(found))

@@ -8,8 +8,9 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
-from lineage_backfill.cli.output.tables import history_table, report_table, status_table
+from lineage_backfill.cli.output.tables import history_table, report_table, rows_table, status_table
 from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.rows import compare_rows
 
 
 @takes_options
@@ -20,8 +21,21 @@ def status(which: BackfillOptions) -> None:
 
 
 @takes_options
-def report(which: BackfillOptions) -> None:
+def report(
+    which: BackfillOptions,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            help="Show the rows added, removed and changed in one partition; needs Spark.",
+            metavar="DATASET@KEY",
+        ),
+    ] = None,
+) -> None:
     """Show the partitions a backfill planned and rewrote, and rows before and after."""
+    if rows is not None:
+        found = compare_rows(which.open(code=False), which.backfill, rows)
+        terminal.show(found, rows_table, as_json=which.as_json)
+        return
     document = Backfills(which.open(code=False)).report(which.backfill)
     terminal.show(document, report_table, as_json=which.as_json)
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from lineage_backfill.cli.output.render import apart, mark, table
 from lineage_backfill.cli.terminal import moment
 from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.partitions.text import in_short
 from lineage_backfill.show import backfills
 from lineage_backfill.show.names import Names, keys_on_a_line
 from lineage_backfill.show.text import UNKNOWN, counted, safe
@@ -149,6 +150,74 @@ def report_table(document: Document) -> RenderableType:
         left = backfills.not_planned(document, names)
         parts.append(table("Not planned", "Left stale", "Why", rows=left))
     return Group(*apart(parts))
+
+
+def rows_table(document: Document) -> RenderableType:
+    """Return the rows that a backfill or a dry run added, removed and changed in each output."""
+    parts: list[RenderableType] = []
+    if run := document["dry_run"]:
+        job = f"{run['job']['name']} {in_short(run['partitions'])}"
+        head = Text.assemble(
+            (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
+        )
+        if first := run["rewritten_first"]:
+            head.append(
+                f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here"
+                " they were read as they are now."
+            )
+        parts.append(head)
+    for one in document["outputs"]:
+        name = f"{one['dataset']['name']} {in_short(one['partitions'])}"
+        versions = ""
+        if one["version"] is not None:
+            before = UNKNOWN if one["version_before"] is None else one["version_before"]
+            versions = f"  version {before} to {one['version']}"
+        parts.append(_rows(Text.assemble((safe(name), "bold"), f"{versions}\n"), one))
+    return Group(*apart(parts))
+
+
+def _rows(head: Text, document: Document) -> RenderableType:
+    """Return a heading, counts of differing rows, sums, and sample rows."""
+    sides = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+    key = document["row_key"]
+    how = f"matched by {', '.join(key)}" if key else "compared whole"
+    if not document["key_is_unique"]:
+        how = "compared whole: the declared row_key is not unique"
+    head.append(
+        f"{counted(document['rows_before'], 'row')} before, {document['rows_after']:,} after: "
+        + ", ".join(
+            f"{document[what]['count']:,} {what}" for what in sides if key or what != "changed"
+        )
+        + f" ({safe(how)})",
+        "",
+    )
+    parts: list[RenderableType] = [head]
+    if document["sums"]:
+        sums = (
+            [safe(one["column"]), one["before"] or UNKNOWN, one["after"] or UNKNOWN]
+            for one in document["sums"]
+        )
+        parts.append(
+            table("Sum of", "Before", "After", rows=(map(Text, one) for one in sums), right=(1, 2))
+        )
+    cells = (
+        (Text(mark_, style), Text(safe(_row_in_words(row))))
+        for what, (mark_, style) in sides.items()
+        for row in document[what]["rows"]
+    )
+    hidden = sum(document[what]["count"] - len(document[what]["rows"]) for what in sides)
+    if any(document[what]["rows"] for what in sides):
+        parts.append(table("", "Rows", rows=cells, more=hidden, rest=""))
+    return Group(*apart(parts))
+
+
+def _row_in_words(row: Mapping[str, Any]) -> str:
+    return "  ".join(
+        f"{name}: {value['before'] or UNKNOWN} → {value['after'] or UNKNOWN}"
+        if isinstance(value, dict)
+        else f"{name}: {value}"
+        for name, value in row.items()
+    )
 
 
 def _changed(document: Document) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lineage_backfill.show.printed import backfills, checks, lineage, plans
+from lineage_backfill.show.printed import backfills, checks, lineage, plans, rows
 from lineage_backfill.typed import json_schema
 
 #: The type of each document, by its kind.
@@ -22,6 +22,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "notification": backfills.Notification,
     "plan": plans.Plan,
     "report": backfills.Report,
+    "rows": rows.Rows,
     "run": backfills.RunPage,
     "serve": checks.Serve,
     "stale": checks.Stale,

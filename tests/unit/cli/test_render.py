@@ -27,6 +27,7 @@ from lineage_backfill.cli.output.render import preview
 from lineage_backfill.cli.output.tables import (
     history_table,
     report_table,
+    rows_table,
     status_table,
 )
 from lineage_backfill.cli.output.why import explained
@@ -380,6 +381,62 @@ def test_names_are_bare_where_that_says_which() -> None:
     assert [names(one) for one in (mine, other)] == ["mine:orders", "s3://other:orders"]
     assert [names(one) for one in (job, alone)] == ["orders", "prices"]
     assert names(DatasetRef("third", "orders")) == "third:orders"
+
+
+ROWS: dict[str, Any] = {
+    "dataset": {"namespace": "n", "name": "orders"},
+    "partitions": ["2024-03-10"],
+    "version_before": 3,
+    "version": 4,
+    "rows_before": 30,
+    "rows_after": 1_030,
+    "row_key": ["id"],
+    "key_is_unique": True,
+    "added": {"count": 1_001, "rows": [{"id": "4", "email": "***"}]},
+    "removed": {"count": 1, "rows": [{"id": "3"}]},
+    "changed": {"count": 2, "rows": [{"id": "2", "price": {"before": "20", "after": None}}]},
+    "sums": [{"column": "price", "before": "60", "after": None}],
+    "new_columns": [],
+    "lost_columns": [],
+    "masked": ["email"],
+}
+
+
+def rows_document(output: dict[str, Any], **more: Any) -> dict[str, Any]:
+    head = {"schema_version": 1, "kind": "rows", "backfill": None, "dry_run": None}
+    return {**head, **more, "outputs": [output]}
+
+
+def test_rows_before_and_after() -> None:
+    document = rows_document(ROWS, backfill="b-1")
+    assert fits(document, "rows")
+    text = shown(rows_table(document), 80)
+    assert "orders 2024-03-10  version 3 to 4" in text
+    assert "30 rows before, 1,030 after: 1,001 added, 1 removed, 2 changed (matched by id)" in text
+    assert "+  id: 4  email: ***" in text
+    assert f"~  id: 2  price: 20 → {UNKNOWN}" in text
+    assert "and 1,001 more" in text
+    whole = {**ROWS, "row_key": [], "key_is_unique": False, "version_before": None}
+    text = shown(rows_table(rows_document(whole, backfill="b-1")), 80)
+    assert f"version {UNKNOWN} to 4" in text
+    assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
+        text.split()
+    )
+
+
+def test_rows_that_a_run_would_change() -> None:
+    run = {
+        "job": {"namespace": "n", "name": "daily"},
+        "partitions": ["2024-03-10"],
+        "rewritten_first": [{"namespace": "n", "name": "hours"}],
+    }
+    document = rows_document({**ROWS, "version_before": None, "version": None}, dry_run=run)
+    assert fits(document, "rows")
+    text = shown(rows_table(document), 100)
+    assert "daily 2024-03-10  ran on clones of its tables; the tables are unchanged." in text
+    assert "The plan rewrites hours first; here they were read as they are now." in text
+    assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
+    assert "+  id: 4  email: ***" in text
 
 
 def test_a_job_without_a_partition_to_run_is_shown_without_keys() -> None:
