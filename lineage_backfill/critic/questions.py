@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from json import dumps
 from typing import Final, Literal
 
+from lineage_backfill.lineage.identity.merge import last_completed
 from lineage_backfill.lineage.identity.naming import Spelling, spelling
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
@@ -15,7 +17,7 @@ from lineage_backfill.partitions.patterns import NamePattern, escaped
 from lineage_backfill.plans.plan import Decision, Plan
 from lineage_backfill.project.locations import dataset_storage
 
-Kind = Literal["same-table", "job-names", "sources"]
+Kind = Literal["same-table", "job-names", "replaced", "sources"]
 #: A date in a name, with its form; an id of a run.
 _DATE: Final = re.compile(
     r"(?<!\d)(?:(?:19|20)\d\d)([-_.]?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?!\d)", re.ASCII
@@ -47,6 +49,7 @@ def questions(snapshot: LineageSnapshot) -> tuple[Question, ...]:
     return (
         *_tables(snapshot),
         *_job_names(snapshot),
+        *_replaced(snapshot),
         *_without_sources(snapshot),
     )
 
@@ -188,6 +191,48 @@ def _pattern(name: str) -> str | None:
         return None
     pattern = escaped(name[: found.start()]) + middle + escaped(name[found.end() :])
     return pattern if NamePattern(pattern).match(name) else None
+
+
+def _replaced(snapshot: LineageSnapshot) -> Iterator[Question]:
+    """Yield jobs that a newer one with the same edges seems to replace, as after a renaming."""
+    shared = {ref: jobs for ref, jobs in snapshot.writers.items() if len(jobs) > 1}
+    if not shared:
+        return
+    ended, begun = last_completed(snapshot), _first_runs(snapshot)
+    pairs = {
+        (old, new)
+        for jobs in shared.values()
+        for old in jobs
+        for new in jobs
+        if old in ended and new in begun and ended[old] < begun[new]
+        if _edges(snapshot.jobs[old]) == _edges(snapshot.jobs[new])
+        if _pattern(old.name) is None
+    }
+    for old, new in sorted(pairs):
+        yield Question(
+            kind="replaced",
+            text=f"does {new} replace {old}, which ran last before it began?",
+            lines=(
+                "[[job]]",
+                f"namespace = {dumps(new.namespace, ensure_ascii=False)}",
+                f"name = {dumps(new.name, ensure_ascii=False)}",
+                f"replaces = {dumps(old.name, ensure_ascii=False)}",
+            ),
+            jobs=(old, new),
+        )
+
+
+def _edges(node: JobNode) -> tuple[Collection[DatasetRef], Collection[DatasetRef]]:
+    return node.reads, node.writes
+
+
+def _first_runs(snapshot: LineageSnapshot) -> Mapping[JobRef, datetime]:
+    found: dict[JobRef, datetime] = {}
+    for run in snapshot.history:
+        when = run.started_at or run.ended_at
+        if when is not None:
+            found[run.job] = min(found.get(run.job, when), when)
+    return found
 
 
 def _without_sources(snapshot: LineageSnapshot) -> Iterator[Question]:

@@ -1,0 +1,35 @@
+"""What only a person can know is asked once, with the lines that answer it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lineage_backfill.critic.questions import Question, questions
+from lineage_backfill.lineage.snapshot import ObservedRun
+from tests.unit.planning.world import NOW, job, lineage
+
+
+def asked(days: dict[str, tuple[int, int]], edges: str) -> list[Question]:
+    """Return the questions on jobs that ran daily, from and to so many days ago."""
+    history = tuple(
+        ObservedRun(
+            job=job(name),
+            run_id=f"{name} {day}",
+            state="COMPLETE",
+            started_at=(at := NOW - timedelta(days=day)),
+            ended_at=at + timedelta(minutes=1),
+        )
+        for name, (first, last) in days.items()
+        for day in range(first, last - 1, -1)
+    )
+    return list(questions(lineage(edges, history=history)))
+
+
+def test_a_job_that_ended_before_one_with_its_edges_began_may_be_replaced_by_it() -> None:
+    edges = "raw > load > clean\nraw > group.load > clean"
+    (question,) = asked({"load": (9, 5), "group.load": (4, 1)}, edges)
+    assert question.text == "does w:group.load replace w:load, which ran last before it began?"
+    assert question.lines[2:] == ('name = "group.load"', 'replaces = "load"')
+    assert asked({"load": (9, 3), "group.load": (4, 1)}, edges) == []
+    other = "raw > load > clean\nrates > group.load > clean"
+    assert asked({"load": (9, 5), "group.load": (4, 1)}, other) == []
