@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Final
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -18,28 +17,20 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     """Yield one sentence for each kind of warning about the plan's jobs."""
     nodes = snapshot.jobs
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
-    dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
     inner = _having(nodes, lambda node: node.inner)
-    if not (streams or dropped or inner):
+    if not (streams or inner):
         return  # without the jobs of the plan, which are computed on demand
     if "reverse" not in plan.request:
         yield from _within(plan, snapshot, inner)
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
         yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
-    if gone := dropped.intersection(_touched(planned, nodes)):
-        yield f"read or written by the plan, but dropped since: {_names(gone)}"
 
 
 def _having(
     nodes: Mapping[JobRef, JobNode], what: Callable[[JobNode], object]
 ) -> dict[JobRef, JobNode]:
     return {ref: node for ref, node in nodes.items() if what(node)}
-
-
-def _touched(jobs: Iterable[JobRef], nodes: Mapping[JobRef, JobNode]) -> Iterator[DatasetRef]:
-    known = (nodes[ref] for ref in jobs if ref in nodes)
-    return chain.from_iterable((*node.reads, *node.writes) for node in known)
 
 
 def _within(

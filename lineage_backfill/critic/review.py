@@ -81,7 +81,6 @@ class _Review:
         self._broken: set[DatasetRef | JobRef] = set()
 
     def findings(self) -> Iterator[Finding]:
-        yield from self._namespace()
         for one in self._resolver.unmatched:
             kind = "job" if one.kind == "job" else "dataset"
             yield Finding(
@@ -116,19 +115,6 @@ class _Review:
         return listed(refs, name=self._name)
 
     # --- names ----------------------------------------------------------------------------------
-
-    def _namespace(self) -> Iterator[Finding]:
-        home = self._declarations.namespace
-        refs: list[DatasetRef | JobRef] = [*self._snapshot.datasets, *self._snapshot.jobs]
-        spaces = sorted({ref.namespace for ref in refs})
-        if home is not None and spaces and home not in spaces:
-            yield Finding(
-                level="warning",
-                kind="unknown-namespace",
-                place="[project]",
-                text=f"the lineage has no namespace {home!r}",
-                hint=f"The lineage has {listed(spaces)}.",
-            )
 
     def _touched(self) -> set[DatasetRef]:
         """Return the datasets of the lineage and of declared edges."""

@@ -85,10 +85,8 @@ def _job(nodes: Sequence[tuple[JobNode, bool]]) -> JobNode:
 
 
 def _dataset(nodes: Sequence[DatasetNode]) -> DatasetNode:
-    if len(nodes) == 1:
-        return nodes[0]
-    node: DatasetNode = _united(nodes)
-    return replace(node, dropped=all(node.dropped for node in nodes))
+    node: DatasetNode = nodes[0] if len(nodes) == 1 else _united(nodes)
+    return node
 
 
 def _united(nodes: Sequence[Any]) -> Any:

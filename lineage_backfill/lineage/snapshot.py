@@ -59,9 +59,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     processing: str | None = None  # BATCH or STREAM
     owners: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    location: str | None = None  # where the source code is
     query: str | None = None  # the SQL that it runs
-    description: str | None = None
     partitioning: Mapping[str, Any] | None = None
     airflow: AirflowTask | None = None
     is_action: bool = False  # of a Spark application, as Spark's listener sends it
@@ -88,7 +86,6 @@ class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tags: tuple[str, ...] = ()
     aliases: tuple[DatasetRef, ...] = ()
     partitioning: Mapping[str, Any] | None = None
-    dropped: bool = False  # and no later run names it
 
 
 class ColumnEdge(Struct, frozen=True, kw_only=True, order=True, forbid_unknown_fields=True):

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.declarations import (
-    DATED,
     CalendarDeclaration,
     DatasetPartitioning,
     JobPartitioning,
@@ -29,23 +28,16 @@ _OWN: Final = ("function", "merge_on", "delete_when", "delete_missing", "shares"
 _LISTS: Final = ("dimensions", "reads", "writes")
 
 
-def read_dataset(
-    facet: Mapping[str, Any], what: str, ignored: list[str] | None = None
-) -> DatasetPartitioning:
-    """Return the facet of a dataset; raises DeclarationError if it cannot be read.
-
-    What is left out of it is added to `ignored`, each as the rest of a sentence.
-    """
+def read_dataset(facet: Mapping[str, Any], what: str) -> DatasetPartitioning:
+    """Return the facet of a dataset; raises DeclarationError if it cannot be read."""
     if isinstance(columns := facet.get("columns"), list | tuple):
         facet = {**facet, "columns": {str(name): None for name in columns}}
-    return _read(DatasetPartitioning, facet, what, ignored)
+    return _read(DatasetPartitioning, facet, what)
 
 
-def read_job(
-    facet: Mapping[str, Any], what: str, ignored: list[str] | None = None
-) -> JobPartitioning:
+def read_job(facet: Mapping[str, Any], what: str) -> JobPartitioning:
     """Return the facet of a job, as `read_dataset` does."""
-    found = _read(JobPartitioning, facet, what, ignored)
+    found = _read(JobPartitioning, facet, what)
     for edges in (found.reads, found.writes):
         bare = {edge.dataset for edge in edges if edge.namespace is None}  # of any namespace
         if twice := [edge.dataset for edge in edges if edge.namespace and edge.dataset in bare]:
@@ -67,40 +59,27 @@ def unused(
     ]
 
 
-def _read(kind: type[P], facet: Mapping[str, Any], what: str, ignored: list[str] | None) -> P:
-    unknown: list[str] = []
-    undated: list[str] = []
+def _read(kind: type[P], facet: Mapping[str, Any], what: str) -> P:
     document = {
-        name: [_part(one, undated) for one in value]
+        name: [_part(one) for one in value]
         if name in _LISTS and isinstance(value, list | tuple)
         else value
-        for name, value in _part(facet, undated).items()
+        for name, value in _part(facet).items()
     }
-    place = f"{what} cannot be read"
     try:
-        found = read(kind, document, place, style=JSON, fault=DeclarationError, unknown=unknown)
+        return read(kind, document, f"{what} cannot be read", style=JSON, fault=DeclarationError)
     except UsageError as error:
         error.hint = _WINS
         raise
-    if ignored is not None:
-        ignored += [f"`{name}` in {what}, whose keys have no time" for name in undated]
-        unknown = list(dict.fromkeys(unknown))
-        ignored += [f"`{name}` in {what}, which is not a known member" for name in unknown]
-    return found
 
 
-def _part(given: Any, undated: list[str]) -> Any:
+def _part(given: Any) -> Any:
     """Return a facet, or a part of one, as a project file has it."""
     if not isinstance(given, Mapping):
         return given
     part = {name: one for name, one in given.items() if name not in _OWN}
     if isinstance(dataset := part.get("dataset"), Mapping):
         part |= {"dataset": dataset.get("name"), "namespace": dataset.get("namespace")}
-    if part.get("mode") == "overwrite":  # the default, which older jobs send as well
-        del part["mode"]
-    if part.get("keys") or part.get("grain") == "none":
-        dated = [name for name in DATED if part.pop(name, None)]
-        undated += [name for name in dated if name != "zone"]  # older jobs send it with all keys
     return part
 
 

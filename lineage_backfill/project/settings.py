@@ -88,10 +88,6 @@ _KINDS: Mapping[str, Mapping[str, str]] = {
 #: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
-#: Settings of earlier versions, each with what to do instead.
-REMOVED = {
-    "lineage.view": "Remove it: Marquez is read in one way, its event history and its lists.",
-}
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
 _DEEPEST = 50  # tables and arrays within each other
@@ -590,9 +586,6 @@ def _settings(document: _Document, base: Path, reveal: Reveal) -> dict[str, Sett
             for key, value in document.table(table).items()
         }
         _remember(values)
-        for key in values:
-            if advice := REMOVED.get(f"{table}.{key}"):
-                raise ConfigError(f"{place} has `{key}`, which was removed", hint=advice)
         for key, value in stated(kind, values, place).items():
             found[f"{table}.{key}"] = _setting(f"{table}.{key}", value, document.place, base)
     if "run.max_failures" in found and "run.fail_fast" in found and found["run.fail_fast"].value:
@@ -661,10 +654,9 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
     for variable in environ:
         is_ours = variable.startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(variable)
         if is_ours and variable not in variables:
-            gone = {_variable(name): advice for name, advice in REMOVED.items()}
             raise ConfigError(
                 f"environment: unknown setting {variable}",
-                hint=gone.get(variable) or near_misses(variable, variables),
+                hint=near_misses(variable, variables),
             )
     _remember({name.partition(".")[2]: environ.get(one, "") for one, name in variables.items()})
     values = {

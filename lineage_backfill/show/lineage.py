@@ -66,8 +66,6 @@ def _of_job(
     task = node.airflow
     yield "Airflow", [f"task {task.task} of DAG {task.dag}"] if task else ()
     yield from _of_both(node)
-    yield "Code", [node.location] if node.location else ()
-    yield "Description", (node.description or "").splitlines()
     yield "Query", (node.query or "").splitlines()
     runs = [run for run in snapshot.history if run.job == node.ref]
     yield "Runs", list(_runs(runs, moment))
@@ -89,7 +87,6 @@ def _of_dataset(
     yield "Also known as", [safe(ref) for ref in node.aliases]
     yield "Columns", node.fields
     yield from _of_both(node)
-    yield "Dropped", ["yes; no later run names it"] if node.dropped else ()
 
 
 def _of_both(node: JobNode | DatasetNode) -> Iterator[tuple[str, Sequence[str]]]:
@@ -193,9 +190,7 @@ def _job(node: JobNode, edges: Edges) -> dict[str, Any]:
             airflow=node.airflow and {"dag": node.airflow.dag, "task": node.airflow.task},
             owners=list(node.owners),
             tags=list(node.tags),
-            location=node.location,
             query=node.query,
-            description=node.description,
             partitioning=node.partitioning,
         ),
     }
@@ -210,7 +205,6 @@ def _dataset(node: DatasetNode) -> dict[str, Any]:
             owners=list(node.owners),
             tags=list(node.tags),
             partitioning=node.partitioning,
-            dropped=node.dropped or None,
         ),
     }
 

@@ -200,8 +200,6 @@ class DbtSource:
                 reads=tuple(sorted({refs[one.id] for one in reads})),
                 writes=(refs[node.id],),
                 tags=node.tags,
-                description=node.members.get("description") or None,
-                location=node.members.get("original_file_path"),
                 partitioning=_reads(node, reads, refs, batches),
                 modes=((refs[node.id], node.mode),),
                 stable_id=node.id,

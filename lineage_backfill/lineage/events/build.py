@@ -20,7 +20,6 @@ from lineage_backfill.lineage.events.event_facets import (
     Interval,
     airflow_run,
     interval,
-    is_drop,
     is_of,
     is_of_spark,
     is_test,
@@ -104,7 +103,6 @@ class LineageBuilder:
         self._of_datasets: Readers = {
             **OF_DATASETS,
             "symlinks": ("aliases", links),
-            "lifecycleStateChange": ("dropped", is_drop),
         }
         self._without_zone = 0
         self._unreadable = 0
@@ -231,7 +229,7 @@ class LineageBuilder:
             self.newest = when
         job_item = event.get("job")
         if job_item is None:
-            self._add_dataset(event["dataset"], when)
+            self._seen((event["dataset"],), when)
             return
         if job_item["namespace"] == LISTENER:
             return
@@ -257,12 +255,6 @@ class LineageBuilder:
                     _fold_mode(job, item, facets.get("lifecycleStateChange"), when)
         elif run_io is not NOTHING:
             job.declared = _newest(job.declared, (when, run_io), RunIO.__or__)
-
-    def _add_dataset(self, item: Any, when: datetime) -> None:
-        (dataset,) = self._seen((item,), when)
-        if told := (item.get("facets") or {}).get("columnLineage"):
-            columns = self._columns(dataset, told)
-            dataset.told = _newest(dataset.told, (when, columns), _greater)
 
     def _fold_run(self, job: Job, item: Any, kind: Any, when: datetime, run_io: RunIO) -> Run:
         run_id = item["runId"]
@@ -435,10 +427,6 @@ def _newest(
     if old is None or new[0] > old[0]:
         return new
     return (old[0], join(old[1], new[1])) if new[0] == old[0] else old
-
-
-def _greater(one: Columns, other: Columns) -> Columns:
-    return max(one, other, key=lambda columns: canonical(columns.facet))
 
 
 def _misshapen(event: Any, error: Exception) -> str:

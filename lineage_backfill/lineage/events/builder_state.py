@@ -38,8 +38,7 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     numbers: dict[Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
-        told = dataset.told and [dataset.told[0].isoformat(), dataset.told[1].facet]
-        yield ["dataset", *dataset.name, _plain(dataset.facets), told]
+        yield ["dataset", *dataset.name, _plain(dataset.facets)]
     run_ios: dict[RunIO, int] = {}
     for job in builder._jobs.values():
         named = [run.run_io for run in job.runs.values()]
@@ -89,11 +88,9 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             run_ios.append(NOTHING if run_io == NOTHING else builder._shared(run_io))
         elif kind == "dataset":
-            namespace, name, facets, told = record
+            namespace, name, facets = record
             dataset = builder._datasets[namespace, name] = Dataset((namespace, name))
             dataset.facets = _facets(facets)
-            if told is not None:
-                dataset.told = _instant(told[0]), builder._columns(dataset, told[1])
             datasets.append(dataset)
         elif kind == "form":
             if record != list(_RUN):

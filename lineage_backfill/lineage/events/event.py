@@ -17,9 +17,7 @@ class JobFacets(_OfBoth, total=False):
     """The facets of a job."""
 
     jobType: Any
-    sourceCodeLocation: Any
     sql: Any
-    documentation: Any
     dbt_node: Any
 
 

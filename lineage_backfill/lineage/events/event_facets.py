@@ -133,11 +133,6 @@ def parent_run_id(facet: Any) -> str | None:
     return run_id if type(run_id) is str else None
 
 
-def is_drop(facet: Any) -> bool:
-    """Return whether a `lifecycleStateChange` facet says that the dataset was dropped."""
-    return _text(facet, "lifecycleStateChange") == "DROP"
-
-
 def renamed_from(output: Any) -> list[Mapping[str, Any]]:
     """Return the table that an output was until its job renamed it: a job that renames reads it."""
     change: Any = (output.get("facets") or {}).get("lifecycleStateChange")
@@ -236,23 +231,9 @@ def processing(facet: Any) -> str | None:
     return "STREAM" if kind == "STREAMING" else kind
 
 
-def location(facet: Any) -> str | None:
-    """Return the address in a `sourceCodeLocation` facet, with the version of the code."""
-    address = _text(facet, "url") or _text(facet, "repoUrl")
-    version = _text(facet, "version") or _text(facet, "tag") or _text(facet, "branch")
-    if address is None or version is None or version in address:
-        return address
-    return f"{address} at {version}"
-
-
 def query(facet: Any) -> str | None:
     """Return the query of a `sql` facet."""
     return _long(facet, "query")
-
-
-def description(facet: Any) -> str | None:
-    """Return the description of a `documentation` facet."""
-    return _long(facet, "description")
 
 
 def partitioning(facet: Any) -> Mapping[str, Any] | None:

@@ -13,9 +13,7 @@ from typing import Any, Final
 
 from lineage_backfill.lineage.events.event_facets import (
     airflow_task,
-    description,
     fields,
-    location,
     node_id,
     owners,
     partitioning,
@@ -50,9 +48,7 @@ _OF_BOTH: Readers = {
 }
 OF_JOBS: Readers = {
     "jobType": ("processing", processing),
-    "sourceCodeLocation": ("location", location),
     "sql": ("query", query),
-    "documentation": ("description", description),
     "dbt_node": ("stable_id", node_id),
     **_OF_BOTH,
 }
@@ -64,7 +60,7 @@ OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 class Dataset:
     """A dataset; compared by identity, which is what makes sets fast."""
 
-    __slots__ = ("columns", "facets", "last_columns", "name", "ref", "told")
+    __slots__ = ("columns", "facets", "last_columns", "name", "ref")
 
     def __init__(self, name: Name) -> None:
         self.name = name
@@ -72,8 +68,6 @@ class Dataset:
         self.facets: LatestFacets = {}
         self.columns: dict[str, Columns] = {}
         self.last_columns: Columns | None = None
-        #: Column lineage sent with the dataset itself, for any writer.
-        self.told: tuple[datetime, Columns] | None = None
 
 
 class Columns:

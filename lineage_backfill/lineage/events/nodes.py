@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -122,15 +121,11 @@ class Reading:
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         """Return the jobs, sorted, and where the columns that they write come from."""
         nodes, columns = [], list[ColumnEdge]()
-        edges: dict[Name, Edges] = {}
-        if any(dataset.told for dataset in self.datasets.values()):
-            edges = {name: job.edges(self.jobs) for name, job in self.jobs.items()}
-        writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
         superseded, spans = superseded_actions(self.jobs)
         for name, job in self.jobs.items():
-            found = edges.get(name) or job.edges(self.jobs)
+            found = job.edges(self.jobs)
             if name in superseded:
                 found = Edges(NOTHING, found.ever)
             if found.is_cleared:
@@ -140,15 +135,15 @@ class Reading:
             parent = sound.get(name)
             made = _job_node(job, found, aliases, parent, self.said)
             nodes.append(replace(made, edges_of=spans[name]) if name in spans else made)
-            if lineages := _lineages(found.now, writers):
-                columns += self._column_edges(job.ref, lineages, found.whole, aliases)
+            if found.now.columns:
+                columns += self._column_edges(job.ref, found.now.columns, found.whole, aliases)
         return nodes, tuple(columns)
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
         """Return the datasets, sorted, each once under its main name."""
-        dropped, said = self._dropped(), list[str]()
+        said = list[str]()
         nodes = [
-            _dataset_node(dataset.ref, (dataset,), (), dataset in dropped, said)
+            _dataset_node(dataset.ref, (dataset,), (), said)
             for name, dataset in self.datasets.items()
             if name not in aliases
         ]
@@ -158,8 +153,7 @@ class Reading:
         for ref, names in members.items():
             known = [self.datasets[name] for name in names if name in self.datasets]
             others = tuple(sorted({DatasetRef(*name) for name in names} - {ref}))
-            is_dropped = not dropped.isdisjoint(known)
-            nodes.append(_dataset_node(ref, known, others, is_dropped, said))
+            nodes.append(_dataset_node(ref, known, others, said))
         self.said += sorted(said)
         nodes.sort(key=lambda node: node.ref)
         return nodes
@@ -173,19 +167,6 @@ class Reading:
             for run_id, run in runs:
                 if not run.is_mark:
                     yield run_record(job, run_id, run)
-
-    def _dropped(self) -> set[Dataset]:
-        """Return the datasets that were dropped, and that no later run names."""
-        gone = {
-            dataset: told[0]
-            for dataset in self.datasets.values()
-            if (told := dataset.facets.get("lifecycleStateChange")) and told[1] is True
-        }
-        for run in (run for job in self.jobs.values() for run in job.runs.values()) if gone else ():
-            for dataset in [one for one, when in gone.items() if run.last > when]:
-                if dataset in run.run_io.reads or dataset in run.run_io.writes:
-                    del gone[dataset]
-        return set(gone)
 
     def _column_edges(
         self,
@@ -237,10 +218,8 @@ def _part(
     writes = _refs(run.writes, aliases)
     told: dict[DatasetRef, set[DatasetRef]] = {}
     for lineage, found in sources.items():
-        # Column lineage sent with a dataset event applies to every run that writes the dataset.
-        one = lineage.output
-        is_own = one.told is not None and one.told[1] is lineage and one in run.writes
-        if is_own or lineage in run.columns:
+        if lineage in run.columns:
+            one = lineage.output
             told.setdefault(aliases.get(one.name, one.ref), set()).update(found)
     return Part(frozenset(_refs(run.reads, aliases)), frozenset(writes), told)
 
@@ -313,7 +292,6 @@ def _dataset_node(
     ref: DatasetRef,
     known: Collection[Dataset],
     aliases: tuple[DatasetRef, ...],
-    dropped: bool,
     said: list[str],
 ) -> DatasetNode:
     kept: LatestFacets = {}
@@ -326,7 +304,6 @@ def _dataset_node(
     return DatasetNode(
         ref=ref,
         aliases=aliases,
-        dropped=dropped,
         **_told(kept, OF_DATASETS, ref, said),
     )
 
@@ -363,15 +340,6 @@ def _refs(
         return tuple(sorted([dataset.ref for dataset in datasets]))
     refs = {aliases.get(dataset.name, dataset.ref) for dataset in datasets}
     return tuple(sorted(refs.difference(besides)))
-
-
-def _lineages(now: RunIO, writers: Mapping[Dataset, int]) -> frozenset[Columns]:
-    """Return the column lineage of a job: its own, and that sent with datasets it alone writes."""
-    if not writers:
-        return now.columns
-    own = {lineage.output for lineage in now.columns}
-    told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
-    return now.columns | {how for one, how in told if writers[one] == 1}
 
 
 def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:

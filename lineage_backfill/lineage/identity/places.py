@@ -154,17 +154,11 @@ class Places:
             return snapshot
         self._refuse_edges(into, edges)
         merged = merge_datasets(snapshot, into)
-        parts: dict[DatasetRef, list[DatasetRef]] = {}
-        for ref, target in into.items():
-            parts.setdefault(target, []).append(ref)
         datasets = dict(merged.datasets)
-        for target, tied_refs in parts.items():
-            datasets[target] = _completed(
-                datasets.get(target),
-                target,
-                {ref: _table(ref, self._above) for ref in tied_refs},
-                snapshot,
-            )
+        for ref, target in into.items():
+            node = datasets.get(target) or DatasetNode(ref=target)
+            names = {*node.aliases, _table(ref, self._above)} - {target}
+            datasets[target] = structs.replace(node, aliases=tuple(sorted(names)))
         return replace(merged, datasets=dict(sorted(datasets.items())))
 
     def _groups(
@@ -319,23 +313,6 @@ def _refuse_two(place: str, found: Sequence[DatasetDeclaration]) -> None:
 def _meet(one: Parts, other: Parts) -> bool:
     """Return whether two table names match; a missing catalog matches any."""
     return one[-2:] == other[-2:] and (len(one) != len(other) or one == other)
-
-
-def _completed(
-    node: DatasetNode | None,
-    target: DatasetRef,
-    whole: Mapping[DatasetRef, DatasetRef],
-    before: LineageSnapshot,
-) -> DatasetNode:
-    """Return the node with the matched names, and with the facets of the whole table."""
-    node = node or DatasetNode(ref=target)
-    own = [ref for ref, table in whole.items() if table == ref]
-    nodes = [before.datasets[ref] for ref in (*own, target) if ref in before.datasets]
-    return structs.replace(
-        node,
-        aliases=tuple(sorted({*node.aliases, *whole.values()} - {target})),
-        dropped=bool(nodes) and all(one.dropped for one in nodes),
-    )
 
 
 def _plain(ref: DatasetRef) -> DatasetRef:

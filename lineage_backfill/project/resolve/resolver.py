@@ -388,9 +388,8 @@ class DeclarationResolver:
             return None
         what = f"the facet of dataset {ref}"
         counts = own is None or not own.has_kind
-        ignored: list[str] = []
         try:
-            sent = facets.read_dataset(facet, what, ignored)
+            sent = facets.read_dataset(facet, what)
             if sent.has_kind:
                 columns = tuple(sent.named_columns)
                 self._calendars.resolve(sent.calendar, sent.dimensions, columns, what)
@@ -399,11 +398,7 @@ class DeclarationResolver:
             if counts:
                 self.troubles[ref] = f"ignored: {error}"
             return None
-        if not sent.has_kind:
-            return None
-        if counts:
-            self._tell_ignored(ref, ignored)
-        return sent
+        return sent if sent.has_kind else None
 
     def _find_calendar(
         self,
@@ -693,8 +688,7 @@ class DeclarationResolver:
             return _NOTHING_SENT, ""
         what = f"the facet of job {ref}"
         try:
-            ignored: list[str] = []
-            sent = facets.read_job(facet, what, ignored)
+            sent = facets.read_job(facet, what)
             if sent.has_kind:
                 self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
         except UsageError as error:
@@ -702,16 +696,9 @@ class DeclarationResolver:
             return _NOTHING_SENT, str(error)
         self._sent_facets[ref] = sent
         reads, writes = self._lineage.reads(ref), self._lineage.writes(ref)
-        self._tell_ignored(ref, [*ignored, *facets.unused(sent, reads, writes, what)])
-        return sent, ""
-
-    def _tell_ignored(
-        self,
-        ref: DatasetRef | JobRef,
-        ignored: Sequence[str],
-    ) -> None:
-        for text in ignored[:1]:
+        for text in facets.unused(sent, reads, writes, what)[:1]:
             self.troubles[ref] = f"ignored: {text}"
+        return sent, ""
 
     def _refuse_twice(self, ref: JobRef, declared: JobDeclaration | None) -> None:
         if declared is not None and declared not in self._checked:

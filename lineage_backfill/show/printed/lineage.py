@@ -30,9 +30,7 @@ class LineageJob(TypedDict):
     airflow: NotRequired[AirflowTask]
     owners: NotRequired[list[str]]
     tags: NotRequired[list[str]]
-    location: NotRequired[str]
     query: NotRequired[str]
-    description: NotRequired[str]
     partitioning: NotRequired[dict[str, Any]]
 
 
@@ -45,7 +43,6 @@ class LineageDataset(TypedDict):
     owners: NotRequired[list[str]]
     tags: NotRequired[list[str]]
     partitioning: NotRequired[dict[str, Any]]
-    dropped: NotRequired[Literal[True]]
 
 
 class NameFamily(TypedDict):

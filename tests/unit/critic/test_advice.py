@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from lineage_backfill.critic.advice import advice, former_only
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.plans.plan import Plan
@@ -26,19 +26,15 @@ JOBS = [
 ]
 
 
-def said(*changed: JobNode, dropped: tuple[DatasetRef, ...] = ()) -> list[str]:
+def said(*changed: JobNode) -> list[str]:
     """Return the advice where these jobs take the place of their namesakes."""
-    return list(advice(*planned(*changed, dropped=dropped)))
+    return list(advice(*planned(*changed)))
 
 
-def planned(
-    *changed: JobNode, dropped: tuple[DatasetRef, ...] = (), include_former: bool = False
-) -> tuple[Plan, LineageSnapshot]:
+def planned(*changed: JobNode, include_former: bool = False) -> tuple[Plan, LineageSnapshot]:
     """Return the plan and the lineage where these jobs take the place of their namesakes."""
     jobs = {node.ref: node for node in [*JOBS, *changed]}
-    snapshot = LineageSnapshot.of(
-        jobs.values(), [DatasetNode(ref=ref, dropped=True) for ref in dropped]
-    )
+    snapshot = LineageSnapshot.of(jobs.values())
     every = DatasetDeclaration(
         name="*", calendar=CalendarDeclaration(grain="day", start="2024-01-01")
     )
@@ -84,9 +80,7 @@ def test_what_a_job_reads_within_itself_alone_is_missed_aloud() -> None:
     assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), inner=(PAGE,))) == []
 
 
-def test_streams_and_dropped_datasets_are_planned_aloud() -> None:
+def test_streams_are_planned_aloud() -> None:
     stream = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), processing="STREAM")
     (text,) = said(stream)
     assert text == "planned, but streaming jobs, which have no runs by partition: n:report"
-    (text,) = said(dropped=(PAGE, DatasetRef("n", "far")))
-    assert text == "read or written by the plan, but dropped since: n:page"

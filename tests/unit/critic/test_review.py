@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from lineage_backfill.critic.review import Finding, review
@@ -173,12 +171,6 @@ def test_a_column_that_the_schema_does_not_have_is_found() -> None:
     (one,) = found(DAYS.replace('"ds"', '"dtt"') + JOBS, snapshot)
     assert one.text == "no column 'dtt' in rates, raw"
     assert one.hint == "Did you mean dt?"
-
-
-def test_a_namespace_that_nothing_has_is_found() -> None:
-    declared = replace(declarations(DAYS + JOBS), namespace="shop")
-    findings = review(lineage(EDGES), declared, now=NOW)
-    assert ("warning", "unknown-namespace", "[project]") in shown(list(findings))
 
 
 def test_a_facet_that_cannot_be_read_is_told() -> None:

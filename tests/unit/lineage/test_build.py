@@ -603,9 +603,7 @@ def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
         ownership={"owners": [{"name": "team:old"}]},
         jobType={"processingType": "STREAMING", "integration": "SPARK"},
         tags={"tags": [{"key": "gold", "value": "true"}, {"key": "tier", "value": "1"}]},
-        sourceCodeLocation={"type": "git", "url": "https://git/x.py"},
-        sql={"query": " SELECT 1\n"},
-        documentation={"description": "x" * 30_000},
+        sql={"query": " " + "x" * 30_000},
         lineageBackfill_partitioning={"_producer": "p", "run": {"grain": "day"}},
     )
     old["outputs"][0]["facets"] = schema("a", "b") | {
@@ -618,8 +616,7 @@ def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
     snapshot = build(new, old)
     etl, dataset = node(snapshot), snapshot.datasets[DatasetRef("d", "c")]
     assert (etl.owners, etl.processing, etl.tags) == (("team:new",), "STREAM", ("gold", "tier=1"))
-    assert (etl.location, etl.partitioning) == ("https://git/x.py", {"run": {"grain": "day"}})
-    assert (etl.query, etl.description) == ("SELECT 1", "x" * 20_000 + "…")
+    assert (etl.partitioning, etl.query) == ({"run": {"grain": "day"}}, "x" * 20_000 + "…")
     assert (dataset.fields, dataset.owners, dataset.tags) == (("a", "b", "c"), (), ("mart",))
     assert dataset.partitioning == {"grain": "hour"}
 
@@ -693,31 +690,6 @@ def test_column_lineage_of_the_current_run_in_its_old_and_new_forms() -> None:
         ("r", "*", False),
         ("t", "*", False),
     ]
-
-
-def test_column_lineage_that_is_told_of_a_dataset_is_that_of_its_only_writer() -> None:
-    told = {
-        "eventTime": "2024-01-01T00:09:00Z",
-        "dataset": {"namespace": "d", "name": "c", "facets": lineage("a", "x")},
-    }
-    writer = event("COMPLETE", 1, reads="a", writes="c")
-    (edge,) = build(told, writer).column_edges
-    assert (edge.job, edge.output.name, edge.direct) == (JobRef("n", "etl"), "c", True)
-    # A newer telling counts, in whichever order they come; what a run tells itself, before both.
-    newer = told | {
-        "eventTime": "2024-01-01T00:10:00Z",
-        "dataset": {"namespace": "d", "name": "c", "facets": lineage("a", "y")},
-    }
-    for order in ([told, newer, writer], [newer, writer, told]):
-        assert [edge.input_column for edge in build(*order).column_edges] == ["y"]
-    own = event("COMPLETE", 1, reads="a", writes="c")
-    own["outputs"][0]["facets"] = lineage("a", "z")
-    assert [edge.input_column for edge in build(own, told).column_edges] == ["z"]
-    # Of two writers, or after another that is former, nobody knows whose it is.
-    other = event("COMPLETE", 2, job="other", run="r2", writes="c")
-    left = event("COMPLETE", 3, job="other", run="r3", writes="e")
-    assert build(told, writer, other).column_edges == ()
-    assert build(told, writer, other, left).column_edges == ()
 
 
 def test_names_of_one_dataset_are_joined_also_when_the_link_comes_too_late() -> None:
@@ -961,17 +933,6 @@ def test_facets_of_another_shape_are_left_out_and_said() -> None:
     assert said.startswith("1 facets `subset` cannot be read")
 
 
-@pytest.mark.parametrize(("later", "dropped"), [("", True), ("START", False), ("COMPLETE", False)])
-def test_a_dropped_dataset_is_known_until_a_run_names_it_again(later: str, dropped: bool) -> None:
-    gone = event("COMPLETE", 5, writes="c")
-    gone["outputs"][0]["facets"] = {"lifecycleStateChange": {"lifecycleStateChange": "DROP"}}
-    events = [event("COMPLETE", 1, run="r0", writes="c"), gone]
-    if later:
-        events.append(event(later, 9, run="r9", reads="c"))
-    for order in (events, events[::-1]):
-        assert build(*order).datasets[DatasetRef("d", "c")].dropped is dropped
-
-
 def renamed(second: int, old: str, new: str) -> dict[str, Any]:
     told = event("COMPLETE", second, job="mover", run=f"m{second}", writes=new)
     before = {"namespace": "d", "name": old}
@@ -1028,22 +989,6 @@ def test_an_airflow_partition_date_is_the_label_of_its_clock(date: Any, key: str
     facets = {"airflow": {"dagRun": {"partition_date": date, "partition_key": None}}}
     (run,) = build(event("COMPLETE", 1, facets=facets)).history
     assert run.partition_key == key
-
-
-@pytest.mark.parametrize(
-    ("facet", "expected"),
-    [
-        ({"url": "https://x/f.py", "version": "abc"}, "https://x/f.py at abc"),
-        ({"url": "https://x/abc/f.py", "version": "abc"}, "https://x/abc/f.py"),
-        ({"repoUrl": "https://x", "tag": "v1", "branch": "main"}, "https://x at v1"),
-        ({"repoUrl": "https://x", "branch": "main"}, "https://x at main"),
-        ({"path": "f.py"}, None),
-    ],
-)
-def test_where_the_code_is_and_which_version_of_it(facet: Any, expected: str | None) -> None:
-    one = event("COMPLETE", 1, job="etl")
-    one["job"]["facets"] = {"sourceCodeLocation": facet}
-    assert node(build(one)).location == expected
 
 
 def test_dataset_and_job_events_tell_as_much_as_those_of_runs() -> None:

@@ -100,6 +100,8 @@ def test_every_job_has_the_mapping_of_its_own_facet() -> None:
         {"keys": ["a", ""]},
         {"keys": ["a", "a"]},
         {"keys": [["a"]]},
+        {"keys": ["a", "b"], "start": "2024-01-01"},
+        {"grain": "day", "satrt": "2024-04-01"},
         {"grain": "day", "columns": 5},
         {"grain": "day", "column": ["ds", None]},
         {"grain": "day", "dimensions": ""},
@@ -114,25 +116,6 @@ def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
     assert any("ignored: the facet of dataset w:days" in text for text in made.warnings)
     declared = 'dataset = [{ name = "days", grain = "day" }]'
     assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
-
-
-@pytest.mark.parametrize(
-    ("facet", "named"),
-    [
-        ({"keys": ["a", "b"], "start": "2024-01-01"}, "start"),
-        ({"keys": ["a", "b"], "data_lag": 1, "zone": "UTC"}, "data_lag"),
-        ({"grain": "none", "end": "2024-01-01"}, "end"),
-        ({"keys": ["a", "b"], "zone": "UTC"}, ""),  # as older jobs send it
-    ],
-)
-def test_a_facet_that_dates_keys_without_a_time_is_believed_without_that(
-    facet: dict[str, Any], named: str
-) -> None:
-    held = snapshot([node("j", "raw", "out")], raw={**DAY, "start": "2024-03-01"}, out=facet)
-    made = plan(request({"raw": "2024-03-10"}), held, "")
-    assert summary(made) == {"j": "*" if facet.get("grain") else "a, b"}
-    text = f"ignored: `{named}` in the facet of dataset w:out, whose keys have no time"
-    assert (text in made.warnings) is bool(named)
 
 
 def test_a_number_that_is_null_is_not_given() -> None:
@@ -168,10 +151,6 @@ def test_a_word_that_is_null_is_not_given() -> None:
 @pytest.mark.parametrize(
     ("facet", "said"),
     [
-        ({"gain": "week"}, "`gain`"),
-        ({"reads": [{"dataset": "raw", "befor": 6}]}, "`befor`"),
-        ({"reads": [{"dataset": "raw", "dimensions": {}, "onmissing": "fail"}]}, "`onmissing`"),
-        ({"writes": [{"dataset": "days", "look_back": 6}]}, "`look_back`"),
         ({"reads": [{"dataset": "row", "mapping": "window", "before": 6}]}, "the edge to 'row'"),
         ({"reads": [{"dataset": "ro*", "mapping": "window", "before": 6}]}, "the edge to 'ro*'"),
         (
@@ -194,25 +173,10 @@ def test_what_a_job_facet_says_of_nothing_is_told(facet: dict[str, Any], said: s
 
 
 @pytest.mark.parametrize(
-    ("facet", "said"),
-    [
-        (DAY | {"satrt": "2024-04-01"}, "satrt"),
-        ({"dimensions": [{"name": "day", "grain": "day", "strat": "2024-04-01"}]}, "strat"),
-        (DAY | {"column": "ds"}, ""),
-        (DAY | {"columns": {"ds": "%Y-%m-%d"}}, ""),
-    ],
-)
-def test_an_unknown_member_of_a_dataset_facet_is_told(facet: dict[str, Any], said: str) -> None:
-    held = snapshot([node("j", "raw", "days")], raw=DAY, days=facet)
-    made = plan(request({"raw": "2024-03-10"}), held, "")
-    text = f"ignored: `{said}` in the facet of dataset w:days, which is not a known member"
-    assert [one for one in made.warnings if one.startswith("ignored")] == ([text] if said else [])
-
-
-@pytest.mark.parametrize(
     "facet",
     [
         {"reads": [{"mapping": "all"}]},
+        {"reads": [{"dataset": "raw", "befor": 6}]},
         {"reads": [{"dataset": "raw", "mapping": "sideways"}]},
         {"reads": 3},
         {"writes": [{"dataset": "days", "mode": "sometimes"}]},

@@ -416,15 +416,6 @@ def test_flag_beats_environment_beats_project_beats_user_beats_default(tmp_path:
     assert origins["store.url"] == "default"
 
 
-@pytest.mark.parametrize("in_file", [True, False])
-def test_a_removed_setting_is_refused_with_what_to_do(tmp_path: Path, in_file: bool) -> None:
-    text = "[lineage]\nview = 'graph'" if in_file else ""
-    environ = {} if in_file else {"LINEAGE_BACKFILL_LINEAGE_VIEW": "graph"}
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text, environ=environ)
-    assert "Remove it: Marquez is read in one way" in caught.value.hint
-
-
 def test_one_source_of_lineage_hides_those_of_the_layers_below(tmp_path: Path) -> None:
     project = load(
         tmp_path,

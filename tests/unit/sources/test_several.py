@@ -148,11 +148,3 @@ def test_edges_of_the_last_run_count_and_those_of_no_run_are_added() -> None:
     (node,) = joined([declared, old]).jobs.values()
     assert (node.reads, node.writes, node.owners) == ((A, B), (B,), ("me",))
     assert len(joined([old, new, old]).history) == 2
-
-
-def test_a_dataset_is_dropped_if_no_source_has_it() -> None:
-    node = JobNode(ref=JOB, reads=(A,))
-    gone = DatasetNode(ref=A, dropped=True, fields=("x",))
-    there = DatasetNode(ref=A, tags=("t",))
-    (dataset,) = joined([part(node, None, there), part(node, None, gone)]).datasets.values()
-    assert dataset == DatasetNode(ref=A, fields=("x",), tags=("t",))

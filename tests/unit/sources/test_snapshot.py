@@ -59,11 +59,10 @@ def test_every_member_comes_back(tmp_path: Path) -> None:
         processing="BATCH",
         owners=("o",),
         tags=("t",),
-        location="git",
         partitioning={"run": {"grain": "day"}},
         airflow=AirflowTask(dag="d", task="t", outlets=("s3://b/t",), timetable={"x": [1]}),
     )
-    dataset = DatasetNode(ref=table, dropped=True)
+    dataset = DatasetNode(ref=table, fields=("a",))
     run = ObservedRun(job=node.ref, run_id="r", state="COMPLETE", written="2024-01-01,2024-01-02")
     save_snapshot(LineageSnapshot.of([node], [dataset], history=(run,)), tmp_path / "s")
     back = SnapshotSource(tmp_path / "s").read()
