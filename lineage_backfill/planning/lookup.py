@@ -110,6 +110,7 @@ class Resolver(DeclarationResolver):
                 *(node.aliases for node in nodes), *(node.inner for node in jobs)
             ),
             set(snapshot.jobs).union(parents, *(node.parts for node in jobs)),
+            nodes=snapshot.jobs,
             only_near=snapshot.source == "project",
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
 
 from lineage_backfill.model import DatasetRef, JobRef, listed, nearest
 from lineage_backfill.project.declarations import (
@@ -15,6 +16,7 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
 )
 from lineage_backfill.project.forms import is_glob
+from lineage_backfill.project.matching import bound
 
 Ref: TypeAlias = DatasetRef | JobRef
 Kind: TypeAlias = Literal["dataset", "job", "edge"]
@@ -69,15 +71,17 @@ def unmatched(
     datasets: Collection[DatasetRef],
     jobs: Collection[JobRef],
     *,
+    nodes: Mapping[JobRef, Any] = MappingProxyType({}),
     only_near: bool = False,
 ) -> tuple[Unmatched, ...]:
     """Return the exact names of the project file that are not known.
 
+    `nodes` hold what jobs of the lineage read and write: a bare name of an edge may mean one.
     Known are those given, from lineage or code, and those in another table: a dataset by an edge,
     and a job by its own table if that has `writes` and says how it runs. With `only_near` the names
     given are not all of them: only near misses count, of names without a table of their own.
     """
-    names = _Names(declarations, datasets, jobs)
+    names = _Names(declarations, datasets, jobs, nodes)
     result = []
     unknown = chain(names.tables(only_near), names.jobs(only_near), names.edges())
     for number, (kind, place, name, known) in enumerate(unknown):
@@ -102,6 +106,7 @@ class _Names:
         declarations: Declarations,
         datasets: Collection[DatasetRef],
         jobs: Collection[JobRef],
+        nodes: Mapping[JobRef, Any],
     ) -> None:
         self._datasets, self._jobs = datasets, jobs
         dataset = _resolving(declarations, datasets, DatasetRef)
@@ -115,9 +120,14 @@ class _Names:
             job(one.name, one.namespace): one for one in declarations.jobs if not is_glob(one.name)
         }
         self._edges = [
-            (dataset(edge.dataset, edge.namespace), table, word)
+            (
+                dataset(edge.dataset, bound(edge, side, declarations.namespace).namespace),
+                table,
+                word,
+            )
             for table in declarations.jobs
             for word, found in (("reads", table.reads), ("writes", table.writes))
+            for side in [getattr(nodes.get(job(table.name, table.namespace)), word, ())]
             for edge in found
             if not is_glob(edge.dataset)
         ]

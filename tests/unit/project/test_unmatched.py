@@ -156,3 +156,13 @@ def test_of_many_names_the_nearest_are_not_searched_for_all() -> None:
     toml = "".join(f'[[dataset]]\nname = "weekly_{number}"\n' for number in range(30))
     assert len(found(toml)) == 30
     assert found(toml)[-1].near == ()
+
+
+@pytest.mark.parametrize(
+    ("edge", "is_known"),
+    [("dataset = 't'", True), ("dataset = 't'\nnamespace = 'w'", False), ("dataset = 'u'", False)],
+)
+def test_a_bare_name_of_an_edge_is_the_one_that_the_job_has(edge: str, is_known: bool) -> None:
+    snapshot = lineage("lake:t > j > o\nother:t > k > p")
+    toml = f"[[job]]\nname = 'j'\n[[job.reads]]\n{edge}"
+    assert (found(toml, snapshot) == ()) is is_known
