@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -126,8 +126,8 @@ class _Names:
                 word,
             )
             for table in declarations.jobs
-            for word, found in (("reads", table.reads), ("writes", table.writes))
-            for side in [getattr(nodes.get(job(table.name, table.namespace)), word, ())]
+            for word, found in _sides(table)
+            for side in [getattr(nodes.get(JobRef(*job(table.name, table.namespace))), word, ())]
             for edge in found
             if not is_glob(edge.dataset)
         ]
@@ -160,6 +160,10 @@ class _Names:
             if not (is_known or (word == "writes" and table in self._new)):
                 known = {*self._datasets, *self._tables, *self._used} - {ref}
                 yield "edge", f'[[job]] "{table.name}" [[job.{word}]] "{ref.name}"', ref.name, known
+
+
+def _sides(table: JobDeclaration) -> tuple[tuple[str, Sequence[Any]], ...]:
+    return ("reads", table.reads), ("writes", table.writes)
 
 
 def _is_free(table: DatasetDeclaration | JobDeclaration) -> bool:
