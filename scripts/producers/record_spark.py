@@ -1,4 +1,4 @@
-"""Records what Spark's own listener sends for four small applications on Delta.
+"""Records what Spark's own listener sends for small applications on Delta.
 
 Usage: python scripts/producers/record_spark.py JARS FILE
 
@@ -31,10 +31,31 @@ APPLICATIONS = {
             select customer as id, count(*) as orders from shop.orders group by customer) s
             on t.id = s.id when matched then update set * when not matched then insert *''')
     """,
+    "replace": """
+        spark.table("shop.orders").write.format("delta").mode("overwrite").save("{cwd}/lake/copy")
+        spark.sql("create table shop.totals (orders bigint) using delta")
+        spark.sql("insert overwrite table shop.totals select sum(orders) from shop.customers")
+    """,
+    "export": """
+        to = dict(url="jdbc:derby:{cwd}/db;create=true", dbtable="customers")
+        spark.table("shop.customers").write.format("jdbc").options(**to).save()
+    """,
+    "import": """
+        frm = dict(url="jdbc:derby:{cwd}/db", dbtable="customers")
+        spark.read.format("jdbc").options(**frm).load().write.parquet("{cwd}/lake/imported")
+    """,
+    "stream": """
+        write = lambda df, n: df.write.format("delta").mode("append").save("{cwd}/lake/streamed")
+        rows = spark.readStream.format("delta").load("{cwd}/lake/bronze").writeStream
+        rows = rows.foreachBatch(write).option("checkpointLocation", "{cwd}/checkpoint")
+        rows.trigger(availableNow=True).start().awaitTermination()
+    """,
     "report": """
         spark.table("shop.customers").where("orders > 1").write.parquet("{cwd}/lake/report")
     """,
 }
+#: Starts Java without its optimizing compiler, which small applications do not wait for.
+_QUICK = "--driver-java-options -XX:TieredStopAtLevel=1"
 
 
 def main(jars: Path, file: Path) -> None:
@@ -46,6 +67,7 @@ def main(jars: Path, file: Path) -> None:
         conf = {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
+            "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.catalogImplementation": "hive",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -67,7 +89,7 @@ def main(jars: Path, file: Path) -> None:
             # Both in one class loader: else the listener does not know Delta's commands.
             environ = {
                 **os.environ,
-                "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(every)} pyspark-shell",
+                "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(every)} {_QUICK} pyspark-shell",
             }
             command = [sys.executable, "-c", "\n".join(lines)]
             subprocess.run(command, cwd=folder, env=environ, check=True)

@@ -236,6 +236,15 @@ def test_results_are_runs_of_models_and_batches(tmp_path: Path) -> None:
     assert seconds == [600, 600, 200, 200, 200]
 
 
+def test_recorded_results_hold_a_run_of_each_batch() -> None:
+    runs = [(run.job.name, run.nominal_start) for run in source().read().history]
+    batches = [start for name, start in runs if name.endswith("orders_daily")]
+    assert [start and f"{start:%Y-%m-%d}" for start in batches] == [
+        f"2024-06-0{day}" for day in range(1, 6)
+    ]
+    assert len(runs) == 9
+
+
 @pytest.mark.parametrize("args", [{"which": "compile"}, {"empty": True}, {"sample": "3 days"}])
 def test_results_of_a_command_that_writes_no_tables_are_no_runs(
     tmp_path: Path, args: dict[str, Any]
