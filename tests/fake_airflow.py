@@ -391,17 +391,19 @@ class FakeAirflow:
         return 200, {"task_instances": tasks}
 
     def assets(self, dag: str) -> Answer:
-        """Return the assets of a DAG."""
+        """Return the assets of a DAG, or all."""
         assets = [
             {
+                "id": asset,
                 "uri": f"file:///lake/{asset}",
                 "producing_tasks": [{"dag_id": name, "task_id": task}],
+                "consuming_tasks": [],
                 "scheduled_dags": [{"dag_id": reader} for reader in readers],
             }
             for (name, task), (asset, readers) in ASSETS.items()
-            if name == dag
+            if dag in ("", name)
         ]
-        return 200, {"assets": assets}
+        return 200, {"assets": assets, "total_entries": len(assets)}
 
     def log(self, task: dict[str, Any]) -> Answer:
         """Return the log of a task."""
@@ -422,7 +424,7 @@ class FakeAirflow:
             f"POST {one}/clearTaskInstances": lambda dag: self.clear(dag, body),
             "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
             "POST /dags/~/dagRuns/list": lambda: self.list_runs(body),
-            "GET /assets": lambda: self.assets(query["dag_ids"]),
+            "GET /assets": lambda: self.assets(query.get("dag_ids", "")),
             "POST /backfills/dry_run": lambda: self.dry_run(body),
             f"GET {one}/assets/queuedEvents": self.queued_events,
             "GET /ui/partitioned_dag_runs": lambda: self.pending_keys(query),

@@ -95,6 +95,20 @@ def dataset_storage(namespace: str, name: str) -> str | None:
     return storage(f"{root}/{name.lstrip('/')}")
 
 
+def address_names(address: str) -> tuple[str, str] | None:
+    """Return the names that OpenLineage gives an address of storage; None for others.
+
+    >>> address_names("s3://lake/raw/orders/"), address_names("file:///lake/orders")
+    (('s3://lake', 'raw/orders'), ('file', '/lake/orders'))
+    """
+    form = storage(address) if "/" in address else None
+    if form is None:
+        return None
+    scheme, _, rest = form.partition("://")
+    authority, _, path = rest.partition("/")
+    return (f"{scheme}://{authority}", path) if authority else (scheme, f"/{path}")
+
+
 @lru_cache(maxsize=1024)
 def _root(namespace: str) -> str | None:
     """Return the common beginning of a namespace's locations."""

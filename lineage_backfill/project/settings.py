@@ -228,13 +228,13 @@ class LineageSetting:
     )
     snapshot: _File | None = member(None, "a saved lineage snapshot", at=_below)
     source: Text | None = member(
-        None, "`dbt`, `unity`, a Python file, or a lineage source of another package"
+        None, "`airflow`, `dbt`, `unity`, a Python file, or a lineage source of another package"
     )
     source_settings: Mapping[str, Any] = member({}, "settings of that source", secret=True)
     sources: tuple[_Source, ...] = member(
         (),
         "several sources that are one lineage: tables with `source` (`marquez`, `events`,"
-        " `snapshot`, `dbt`, `unity` …) and its settings",
+        " `snapshot`, `airflow`, `dbt`, `unity` …) and its settings",
         at=_sources_below,
         secret=True,
     )

@@ -14,15 +14,14 @@ from lineage_backfill.plugins import Plugins
 from lineage_backfill.ports import LineageSource
 
 #: What to read instead of catalogs that a project may name.
-_EVENTS = 'Read the events of its OpenLineage provider: source = "events" or "marquez".'
 _EXPORT = "Write its edges as events: docs/events.md, *Another catalog*."
 _UNITY = 'Export its system tables: source = "unity", docs/events.md.'
 _INSTEAD = {
     **dict.fromkeys(("databricks", "unity_catalog"), _UNITY),
-    "airflow": _EVENTS,
     **dict.fromkeys(("datahub", "openmetadata"), _EXPORT),
 }
 _OURS = {
+    "airflow": "lineage_backfill.engines.airflow.assets:AirflowAssets",
     "dbt": "lineage_backfill.sources.dbt:DbtSource",
     "unity": "lineage_backfill.sources.unity:UnitySource",
 }

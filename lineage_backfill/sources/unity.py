@@ -19,7 +19,7 @@ from lineage_backfill.files import reason
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import listed
-from lineage_backfill.project.locations import storage
+from lineage_backfill.project.locations import address_names
 
 _TABLES: Final = ("source_table_full_name", "target_table_full_name")
 _NEEDED: Final = ("entity_type", "entity_id", "entity_run_id", *_TABLES, "event_time")
@@ -171,9 +171,9 @@ class UnitySource:
 
     def _dataset(self, table: Table) -> dict[str, Any]:
         name, path = table
-        space, name = _address(name) or (self._space, name)
+        space, name = address_names(name) or (self._space, name)
         facets = {}
-        if path and (place := _address(path)) and place != (space, name):
+        if path and (place := address_names(path)) and place != (space, name):
             names = [{"namespace": place[0], "name": place[1], "type": "LOCATION"}]
             facets = {"symlinks": {"identifiers": names}}
         return {"namespace": space, "name": name, "facets": facets}
@@ -224,16 +224,6 @@ def _table(row: Mapping[str, Any], side: str) -> Table | None:
     path = row.get(f"{side}_path")
     name = row[f"{side}_table_full_name"] or path
     return (str(name), path) if name else None
-
-
-def _address(place: str) -> tuple[str, str] | None:
-    """Return the names that OpenLineage gives a place in storage; None for others."""
-    form = storage(place) if "/" in place else None
-    if form is None:
-        return None
-    scheme, _, rest = form.partition("://")
-    authority, _, path = rest.partition("/")
-    return (f"{scheme}://{authority}", path) if authority else (scheme, f"/{path}")
 
 
 def _rows(file: Path, needed: Sequence[str]) -> Iterator[_Row]:

@@ -41,10 +41,14 @@ class ProjectLineage:
         return snapshot
 
     def read_source(self) -> LineageSnapshot:
-        """Return the lineage of the source, without the declarations."""
+        """Return the lineage of the source, without the declarations.
+
+        Warnings of what is left out come first: only the first ones are shown.
+        """
         snapshot = self._source().read()
-        said = left_out(self._project.lineage)
-        return replace(snapshot, warnings=(*snapshot.warnings, *said)) if said else snapshot
+        said = (*snapshot.warnings, *left_out(self._project.lineage))
+        said = tuple(sorted(said, key=lambda text: "left out" not in text))
+        return replace(snapshot, warnings=said)
 
     def read_to_draft(self, declarations: Declarations) -> LineageSnapshot:
         """Return the lineage as with a project file of these declarations."""

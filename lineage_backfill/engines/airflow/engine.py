@@ -150,6 +150,16 @@ class AirflowSettings:
         for name in ("poll", "timeout", "wait"):
             check_seconds(name, getattr(self, name))
 
+    def api(self) -> AirflowApi:
+        """Return a client with these settings."""
+        return AirflowApi(
+            self.url,
+            username=self.username,
+            password=self.password,
+            token=self.token if callable(self.token) or not self.token else lambda: str(self.token),
+            timeout=self.timeout,
+        )
+
 
 class AirflowEngine(Engine):
     """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
@@ -171,14 +181,7 @@ class AirflowEngine(Engine):
         **settings: Any,
     ) -> None:
         given = AirflowSettings(**settings)
-        token = given.token
-        self._api = AirflowApi(
-            given.url,
-            username=given.username,
-            password=given.password,
-            token=token if callable(token) or not token else lambda: str(token),
-            timeout=given.timeout,
-        )
+        self._api = given.api()
         self._tasks = tasks
         self._calendar = calendar
         self._poll, self._wait = given.poll, given.wait

@@ -94,7 +94,7 @@ def test_a_wrong_table_is_refused(tmp_path: Path, sources: str, fault: str) -> N
 
 @pytest.mark.parametrize(
     ("kind", "hint"),
-    [("airflow", "OpenLineage provider"), ("datahub", "Another catalog"), ("databricks", "unity")],
+    [("datahub", "Another catalog"), ("databricks", "unity")],
 )
 def test_a_catalog_without_a_source_says_what_to_read(tmp_path: Path, kind: str, hint: str) -> None:
     lineage = project(tmp_path, f'{{ source = "{kind}" }}')
@@ -148,3 +148,16 @@ def test_edges_of_the_last_run_count_and_those_of_no_run_are_added() -> None:
     (node,) = joined([declared, old]).jobs.values()
     assert (node.reads, node.writes, node.owners) == ((A, B), (B,), ("me",))
     assert len(joined([old, new, old]).history) == 2
+
+
+def test_what_is_left_out_is_stated_first(tmp_path: Path) -> None:
+    events(tmp_path / "a.ndjson", ("job", "a", "b"))
+    (tmp_path / "source.py").write_text(
+        "from lineage_backfill import LineageSnapshot\n"
+        "class Crm:\n"
+        "    def read(self):\n"
+        "        return LineageSnapshot.of([], warnings=('odd', 'left out: job', 'even'))\n"
+    )
+    files = FILES.replace("b.ndjson", "a.ndjson")
+    lineage = project(tmp_path, f'{files}, {{ source = "source.py" }}')
+    assert lineage.read().warnings == ("left out: job", "odd", "even")
