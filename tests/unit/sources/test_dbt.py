@@ -254,8 +254,9 @@ def test_results_of_a_command_that_writes_no_tables_are_no_runs(
 
 def test_a_model_with_runs_in_other_lineage_keeps_these(tmp_path: Path) -> None:
     source = results(tmp_path, {"unique_id": "model.shop.sales"})
-    several = [("dbt", source), ("events", EventSource([RECORDED / "events.ndjson"]))]
-    assert not [run for run in SeveralSources(several).read().history if run.run_id == "i1"]
+    events = EventSource([RECORDED / "events.ndjson"])
+    several = SeveralSources([("dbt", source), ("events", events)])
+    assert not [run for run in several.read().history if run.run_id == "i1"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"args": {"which": "run"}, "metadata": {}}'])
