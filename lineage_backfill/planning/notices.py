@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from lineage_backfill.lineage.inference.infer import skipping
-from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
@@ -15,9 +15,7 @@ from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
 from lineage_backfill.partitions.text import ranges
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import Propagation
-from lineage_backfill.project.declarations import JobDeclaration
-from lineage_backfill.project.forms import is_glob
-from lineage_backfill.project.matching import matches_any, names, unused_globs
+from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
 #: How run keys read an input: the mapping, and its lookback.
@@ -41,8 +39,6 @@ def notices(
     yield from _from_lineage(resolver, results)
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
-    yield from _unused_patterns(resolver)
-    yield from _unused_edges(resolver)
     home = resolver.declarations.namespace
     for facts in results:
         if facts.declaration is not None and facts.declaration.name == facts.ref.name:
@@ -63,42 +59,6 @@ def notices(
     ):
         if found:
             yield f"{text}: {listed(found, name=lambda facts: str(facts.ref))}"
-
-
-def _unused_patterns(resolver: Resolver) -> Iterator[str]:
-    """Yield the patterns that match nothing."""
-    declared, edges = resolver.declarations, resolver.edges
-    for kind, tables, known in (
-        ("dataset", declared.datasets, edges.datasets),
-        ("job", declared.jobs, edges.jobs),
-    ):
-        globs = [(one.name, one.namespace) for one in tables if is_glob(one.name)]
-        unused = [one for one in globs if not matches_any(*one, known, declared.namespace)]
-        if unused:
-            patterns = listed(unused, name=lambda one: repr(one[0]))
-            yield f"no {kind} matches these patterns of [[{kind}]]: {patterns}"
-
-
-def _unused_edges(resolver: Resolver) -> Iterator[str]:
-    """Yield the edges of patterns of jobs that none of their jobs has.
-
-    They change nothing: only a table for one job adds edges to the lineage.
-    """
-    declared, edges = resolver.declarations, resolver.edges
-    home = declared.namespace
-    sharing = [one for one in declared.jobs if is_glob(one.name) and (one.reads or one.writes)]
-    jobs = defaultdict[JobDeclaration | None, list[JobRef]](list)
-    for ref in edges.jobs if sharing else ():
-        jobs[resolver.job_declaration(ref)].append(ref)
-    for table in sharing:
-        for word, sides, find in (
-            ("reads", table.reads, edges.reads),
-            ("writes", table.writes, edges.writes),
-        ):
-            there = {data for ref in jobs[table] for data in find(ref)} if sides else set()
-            for edge in sides if jobs[table] else ():
-                if not any(names(edge, data, home) for data in there):
-                    yield f"no job of [[job]] {table.name!r} {word} {edge.dataset!r} as declared"
 
 
 def _from_lineage(resolver: Resolver, results: Iterable[JobFacts]) -> Iterator[str]:

@@ -63,20 +63,11 @@ def matches(
     declared: str, namespace: str | None, ref: DatasetRef | JobRef, home: str | None
 ) -> bool:
     """Whether a declared name or glob is that of a dataset or job."""
+    space = namespace or home
     if is_glob(declared):
-        return matches_any(declared, namespace, (ref,), home)
-    return declared == ref.name and (namespace or home) in (None, ref.namespace)
-
-
-def matches_any(
-    glob: str, namespace: str | None, refs: Iterable[DatasetRef | JobRef], home: str | None
-) -> bool:
-    """Whether a glob matches any of the names."""
-    name, space = _pattern(glob).match, namespace or home
-    if space is None:
-        return any(name(ref[1]) for ref in refs)
-    called = _spaces(space).match
-    return any(name(ref[1]) and called(ref[0]) for ref in refs)
+        is_named = _pattern(declared).match(ref.name) is not None
+        return is_named and (space is None or _spaces(space).match(ref.namespace) is not None)
+    return declared == ref.name and space in (None, ref.namespace)
 
 
 class _Edges(Protocol):

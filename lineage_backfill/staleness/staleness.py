@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -85,63 +85,13 @@ class Staleness:
         unjudged = self.unjudged
         return self.calendar is None or not unjudged or not self.calendar.existing - unjudged
 
-    def asked(self, until: int | None = None) -> ChangedJob | None:
-        """Return a request for exactly the keys that can run now; None if there are none.
-
-        With `until`, in seconds since 1970-01-01T00:00Z, only those that end by then.
-        """
+    def asked(self) -> ChangedJob | None:
+        """Return a request for exactly the keys that can run now; None if there are none."""
         keys = self.runnable
         if not keys:
             return None
         assert self.calendar is not None
-        if until is not None:
-            time = self.calendar.time
-            if time is None:
-                return None
-            last = time.grid.ended(until)
-            keys = keys.map_time(lambda held: held.clip(None, last))
-            if not keys:
-                return None
         return ChangedJob(job=self.job, keys=render(self.calendar, keys), exact=True)
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """The time span of the keys that can run now, in seconds; None for keys without time."""
-        keys, time = self.runnable.ordinals, self.calendar and self.calendar.time
-        return (time.grid.start(keys.lo), time.grid.end(keys.hi)) if time and keys else None
-
-
-def oldest(
-    jobs: Iterable[Staleness], fits: Callable[[Sequence[ChangedJob]], bool]
-) -> tuple[ChangedJob, ...]:
-    """Return the oldest stale keys of all jobs that fit into a limit of runs.
-
-    The result is empty if not even the oldest fit.
-    """
-    stale = [one for one in jobs if one.runnable]
-
-    def asked(until: int | None) -> tuple[ChangedJob, ...]:
-        return tuple(found for one in stale if (found := one.asked(until)) is not None)
-
-    everything = asked(None)
-    if fits(everything):
-        return everything
-    spans = [span for one in stale if (span := one.span) is not None]
-    good: tuple[ChangedJob, ...] = ()
-    low, high = min((s for s, _ in spans), default=0), max((e for _, e in spans), default=0)
-    too_many = asked(high)
-    if too_many and too_many != everything and fits(too_many):
-        return too_many
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = asked(middle)
-        if found == good:
-            low = middle
-        elif found == too_many or not fits(found):
-            high, too_many = middle, found
-        else:
-            low, good = middle, found
-    return good
 
 
 def find_stale(

@@ -25,7 +25,6 @@ from lineage_backfill.critic.unwritten import (
 from lineage_backfill.errors import (
     ConfigError,
     DeclarationError,
-    GuardRailError,
     StalePlanError,
     UsageError,
 )
@@ -40,7 +39,6 @@ from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import (
     TORN_EVENTS,
     ChangedDataset,
-    ChangedJob,
     LogRange,
     Request,
     request_from_dict,
@@ -51,7 +49,7 @@ from lineage_backfill.runs.apart import apart
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
 from lineage_backfill.sources import table_logs
 from lineage_backfill.staleness.record import TableRecord
-from lineage_backfill.staleness.staleness import Staleness, find_stale, oldest
+from lineage_backfill.staleness.staleness import Staleness, find_stale
 from lineage_backfill.staleness.table_keys import delta_table_of, keys_of
 from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
 from lineage_backfill.workspace.lineage import left_out
@@ -95,24 +93,6 @@ class Planning:
         warnings = [*plan.warnings, *left_out(lineage), *advice(plan, snapshot)]
         warnings.sort(key=lambda text: not text.startswith(LEFT_OUT))
         return replace(plan, warnings=tuple(warnings), decisions=(*plan.decisions, *asked))
-
-    def oldest(self, jobs: Iterable[Staleness], request: Request, most: int) -> Request:
-        """Return the request for the oldest stale keys that need at most this many runs.
-
-        Raises GuardRailError if the oldest key alone needs more.
-        """
-        planner = self._planner()
-
-        def fits(asked: Sequence[ChangedJob]) -> bool:
-            return planner.plan(replace(request, jobs=tuple(asked))).totals["runs"] <= most
-
-        found = oldest(jobs, fits)
-        if not found:
-            raise GuardRailError(
-                f"the oldest stale partition alone needs more runs than {most}",
-                hint="Allow more with --limit.",
-            )
-        return replace(request, jobs=found)
 
     def check(self, plan: Plan) -> None:
         """Raise StalePlanError, naming the change, if lineage or declarations have changed."""

@@ -96,14 +96,10 @@ def catchup(
     how: RunOptions,
     listing: ListOptions,
     since: _SinceOption = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(help="At most this many runs, oldest keys first.", min=1, metavar="N"),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan and run what `stale` lists and everything downstream; nothing else."""
-    found = _find(options, source, since, limit)
+    found = _find(options, source, since)
     terminal.talk().print(_tables(found))
     if found.plan is not None:
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
@@ -112,36 +108,26 @@ def catchup(
         raise typer.Exit(3)
 
 
-def _find(
-    options: PlanOptions, source: SourceOptions, since: str | None, limit: int | None = None
-) -> _Stale:
+def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Stale:
     now = read_now(options.now)
     workspace = source.open(as_of=now)
     planning = Planning(workspace)
     jobs, silent = planning.find_stale(
         select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
     )
-    jobs, plan = _planned(options, planning, jobs, None)
-    if limit is not None and plan is not None:
-        jobs, plan = _planned(options, planning, jobs, limit)
+    jobs, plan = _planned(options, planning, jobs)
     return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
 
 
 def _planned(
-    options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...], limit: int | None
+    options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...]
 ) -> tuple[tuple[Staleness, ...], Plan | None]:
     """Return the plan of what can run now (None if nothing), and the jobs with what waits."""
     while roots := tuple(asked for one in jobs if (asked := one.asked()) is not None):
         request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
-        if limit is not None:
-            request = planning.oldest(jobs, request, limit)
         plan = planning.plan(request)
         known, jobs = jobs, planning.without_waiting(jobs, plan)
         if jobs == known:
-            if request.jobs != roots:
-                terminal.say(
-                    f"Only the oldest {limit} runs (--limit); run `catchup` again for more."
-                )
             return jobs, plan
     return jobs, None
 

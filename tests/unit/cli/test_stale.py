@@ -162,24 +162,6 @@ def test_only_the_rest_and_what_follows_from_it(
     ]
 
 
-def test_the_oldest_first_as_many_as_are_asked_for(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop.table("raw", (1, "12345"), (7, "2"))
-    shop.table("tidy", (2, "1235"))
-    shop.table("sums", (3, "12345"))
-    assert main(["catchup", *NOW, "--limit", "1", "--yes"]) == 9
-    assert "needs more runs than 1" in capsys.readouterr().err
-    for _ in range(3):  # then there is nothing left
-        assert main(["catchup", *NOW, "--limit", "3", "--yes", "--max-parallel", "1"]) == 0
-    assert shop.journal == [
-        "clean 2024-01-02",
-        "totals 2024-01-02",
-        "clean 2024-01-04",
-        "totals 2024-01-04",
-    ]
-
-
 def test_what_waits_for_an_input_is_not_run(
     shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,9 +186,8 @@ def test_where_all_waits_for_an_input_nothing_is_run(
     shop.table("raw", (1, "1"))
     shop.table("tidy", (2, "1"))
     shop.table("sums", (3, "1"))
-    for limit in ([], ["--limit", "1"]):
-        assert main(["catchup", *NOW, "--yes", *limit]) == 3
-        assert "Nothing can run until the inputs are written." in capsys.readouterr().err
+    assert main(["catchup", *NOW, "--yes"]) == 3
+    assert "Nothing can run until the inputs are written." in capsys.readouterr().err
     assert shop.journal == []
     assert main(["stale", *NOW, "--detailed-exitcode"]) == 2
 

@@ -16,7 +16,7 @@ from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.request import ChangedJob, Request
 from lineage_backfill.staleness.record import Change, PartitionBuild, Run, TableRecord
-from lineage_backfill.staleness.staleness import Staleness, find_stale, oldest
+from lineage_backfill.staleness.staleness import Staleness, find_stale
 from tests.unit.planning.world import (
     dataset,
     declarations,
@@ -587,69 +587,3 @@ def test_many_partitions_with_a_commit_each_are_judged() -> None:
     one = world.stale()["clean"]
     assert one.missing.ordinals.lo == ordinals.lo + count
     assert one.older == ()
-
-
-# --- the oldest of it ---------------------------------------------------------------------------
-
-GRAINS = """
-[[dataset]]
-name = "a"
-grain = "hour"
-start = "2024-01-01T00"
-[[dataset]]
-name = "b"
-grain = "day"
-start = "2024-01-01"
-[[dataset]]
-name = "c"
-keys = ["eu", "us"]
-"""
-
-
-def stale_of(resolver: Resolver, name: str, text: str) -> Staleness:
-    calendar = resolver.calendar(dataset(name))
-    assert calendar is not None
-    return Staleness(job=job(name), calendar=calendar, missing=parse(calendar, keys(text)))
-
-
-@pytest.mark.parametrize(
-    ("until", "keys_of"),
-    [
-        (datetime(2024, 1, 3, tzinfo=UTC), "2024-01-01..2024-01-02"),  # ends at that instant
-        (datetime(2024, 1, 3, 23, 59, tzinfo=UTC), "2024-01-01..2024-01-02"),
-        (datetime(2024, 1, 1, 23, tzinfo=UTC), ""),
-    ],
-)
-def test_what_is_asked_for_until_an_instant_has_ended_by_then(
-    until: datetime, keys_of: str
-) -> None:
-    resolver = Resolver(lineage("b > b > b"), declarations(GRAINS), now=NOW)
-    asked = stale_of(resolver, "b", "2024-01-01..2024-01-04").asked(int(until.timestamp()))
-    assert shown((asked and asked.keys) or ()) == keys_of
-
-
-@given(st.integers(0, 80), st.booleans())
-def test_the_oldest_keys_are_those_that_end_first_as_many_as_fit(most: int, whole: bool) -> None:
-    resolver = Resolver(lineage("a > b > b\nb > c > c"), declarations(GRAINS), now=NOW)
-    hours = stale_of(resolver, "a", "2024-01-01T05..2024-01-03T07")
-    days = stale_of(resolver, "b", "2024-01-01..2024-01-04")
-    jobs = [hours, days, *([stale_of(resolver, "c", "eu")] if whole else [])]
-
-    def count(asked: Iterable[ChangedJob]) -> int:
-        sizes = {one.job: one.calendar for one in jobs}
-        return sum(len(parse(calendar, one.keys)) for one in asked if (calendar := sizes[one.job]))
-
-    found = oldest(jobs, lambda asked: count(asked) <= most)
-    ends = sorted(at(hour - 180) for hour in range(-200, 400))  # by the hour, far enough
-    fit = [
-        tuple(a for one in jobs if (a := one.asked(int(end.timestamp()))) is not None)
-        for end in ends
-    ]
-    everything = tuple(a for one in jobs if (a := one.asked()) is not None)
-    best = (
-        everything
-        if count(everything) <= most
-        else max((one for one in fit if count(one) <= most), key=count, default=())
-    )
-    assert count(found) == count(best)
-    assert found in ((), everything, *fit)
