@@ -551,13 +551,12 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     assert "--timeout" in shop("run", *FIX, "--detach", "--timeout", "1s", code=64).stderr
 
 
-def test_a_detached_driver_shows_no_password_and_keeps_the_format_of_the_log(shop: Shop) -> None:
+def test_a_detached_driver_shows_no_password(shop: Shop) -> None:
     shop.does({"clean": "wait"})
     fake = FakeMarquez([event("clean", ["feed"], ["clean"]), event("daily", ["clean"], ["daily"])])
     with fake.serve() as address:
         url = address.replace("//", "//me:canary-9@")
-        given = ("--marquez", url, "--log-format", "json")
-        backfill = shop("run", *FIX, "--yes", "--detach", *given).stdout.strip()
+        backfill = shop("run", *FIX, "--yes", "--detach", "--marquez", url).stdout.strip()
         wait_for(lambda: bool(shop.journal()))
         shown = [
             file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -570,8 +569,6 @@ def test_a_detached_driver_shows_no_password_and_keeps_the_format_of_the_log(sho
     assert len(driver) == 1
     assert not [line for line in shown if "canary-9" in line and "pytest" not in line]
     log = shop.folder / ".lineage-backfill" / "backfills" / backfill / "driver.log"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {line.get("job") for line in lines if "run" in line} == {"clean", "daily"}
     assert "canary-9" not in log.read_text()
 
 
@@ -935,7 +932,7 @@ def test_what_there_is_to_see(shop: Shop) -> None:
     checks = json.loads(shop.start("doctor", "--json").communicate(timeout=60)[0])["checks"]
     found = {one["name"]: one["ok"] for one in checks}
     assert found.keys() == {
-        *("project", "lineage", "store", "tables", "undo", "clock", "permissions"),
+        *("project", "lineage", "store", "tables"),
         "spark",  # no job runs on Spark from here: neither Java nor jars are needed
     }
     assert found["project"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,20 +84,6 @@ def test_an_account_without_rights_is_not_allowed(shop: Shop, airflow: str) -> N
 def test_an_engine_that_does_not_answer_is_unreachable(shop: Shop, how: tuple[str, ...]) -> None:
     in_airflow(shop, NOWHERE, "one")
     assert "cannot be reached" in shop("run", *FIX, "--yes", *how, code=7).stderr
-    assert shop.journal() == []
-
-
-@pytest.mark.parametrize("how", [(), ("--detach",)])
-@pytest.mark.parametrize(
-    ("program", "code"), [("import sys; sys.exit('no scheduler')", 64), ("print(1)", 64)]
-)
-def test_a_program_that_tells_no_live_keys_refuses_alike(
-    shop: Shop, how: tuple[str, ...], program: str, code: int
-) -> None:
-    live = f"live = {json.dumps([sys.executable, '-c', program])}\n"
-    project = shop.folder / "lineage-backfill.toml"
-    project.write_text(project.read_text().replace("[engines.here]\n", f"[engines.here]\n{live}"))
-    assert "which keys others run" in shop("run", *FIX, "--yes", *how, code=code).stderr
     assert shop.journal() == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from lineage_backfill.cli.main import main, program
 from lineage_backfill.cli.verbs import Verb
 
-SHARED = {"quiet", "verbose", "color", "debug"}
+SHARED = {"quiet", "verbose", "debug"}
 
 
 def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -70,20 +70,3 @@ def test_the_help_of_the_program_has_a_line_for_each_verb(
     shown = capsys.readouterr().out
     for path in VERBS:
         assert not path or f"│ {path[0]} " in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "instead"),
-    [
-        (["impact", "x", "--only", "failed"], "`retry` what failed"),
-        (["catchup", "--group-by", "wave"], "--all lists each job"),
-        (["history", "--state", "failed"], "Filter `history --json`"),
-        (["plan", "diff", "a", "b"], "Compare the files with `diff`"),
-        (["lineage", "refresh"], "pass --no-cache"),
-    ],
-)
-def test_what_was_removed_is_refused_with_what_to_use(
-    arguments: list[str], instead: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 64
-    assert instead in capsys.readouterr().err
