@@ -355,9 +355,8 @@ class Format(StrEnum):
 class ListOptions:
     """How many jobs of a plan are shown, and in how much detail."""
 
-    every: Annotated[bool, Option("--all", help="Show every job instead of groups.")] = False
-    details: Annotated[
-        bool, Option("--details", help="Show every job with its full reason and owner.")
+    every: Annotated[
+        bool, Option("--all", help="Show every job with its full reason and owner.")
     ] = False
 
 

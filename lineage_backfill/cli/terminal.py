@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
@@ -10,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -90,14 +88,9 @@ def show(
         out().print(render(document))
 
 
-def give(text: str, file: Path | None = None) -> None:
-    """Print the text on stdout, or write it to a file, without secrets; raises UsageError."""
-    text = redacted(text)
-    if file is None:
-        typer.echo(text, nl=False)
-    else:
-        documents.write_whole([text], file)
-        say(f"Wrote {file}.")
+def give(text: str) -> None:
+    """Print the text on stdout, without secrets."""
+    typer.echo(redacted(text), nl=False)
 
 
 def arguments() -> list[str]:
@@ -117,13 +110,6 @@ class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if manner.verbose or record.levelno >= logging.WARNING:
             say(record.getMessage(), style="dim")
-
-
-def plain(renderable: RenderableType, *, width: int = 120) -> str:
-    """Return rendered output as plain text, without colours or trailing spaces."""
-    file = io.StringIO()
-    _console(file, width=width).print(renderable)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
 def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> Console:

@@ -42,7 +42,7 @@ _DECIDE = {
     "unrepaired": "left stale downstream of these",
 }
 NOTHING = "nothing"
-_NOT_REPAIRED = "inputs not repaired, so they stay stale; --details shows the partitions"
+_NOT_REPAIRED = "inputs not repaired, so they stay stale; --all shows the partitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,19 +245,17 @@ def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, facts: PlanFacts, na
     return f"{name}: {much}{keys_in_short(keys)}"
 
 
-def not_run(
-    plan: Plan, names: Names, *, details: bool = False
-) -> list[tuple[str, list[PlannedJob]]]:
+def not_run(plan: Plan, names: Names, *, each: bool = False) -> list[tuple[str, list[PlannedJob]]]:
     """Return the reasons not to run, or to run in part, with their jobs; causes first.
 
-    Without `details` the jobs whose inputs are not repaired form one group.
+    Without `each` the jobs whose inputs are not repaired form one group.
     """
     found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
     places = {kind: place for place, kind in enumerate(_DECIDE)}
     for job in plan.jobs:
         if job.status != "planned" or job.left_stale:
             kind = job.reason.get("kind", "")
-            follows = kind == "unrepaired" and job.status != "planned" and not details
+            follows = kind == "unrepaired" and job.status != "planned" and not each
             why = _NOT_REPAIRED if follows else _why_not(job, names)
             found[places.get(kind, -1) if job.status != "skipped" else len(places), why].append(job)
     return [(why, found[place, why]) for place, why in sorted(found, key=itemgetter(0))]

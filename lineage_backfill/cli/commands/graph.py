@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,7 +52,6 @@ class GraphOptions:
     ] = None
     namespace: NamespaceOption = None
     as_json: JsonOption = False
-    out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
 
 
 @takes_options
@@ -81,13 +79,11 @@ def graph(
     workspace = source.open()
     found = _part(workspace, names or (), how)
     if how.as_json:
-        terminal.give(documents.dump(graphs.document(found, workspace.snapshot)), how.out)
+        documents.emit(graphs.document(found, workspace.snapshot))
     elif how.form is Form.MERMAID:
-        terminal.give(draw.mermaid(graphs.drawing(found)), how.out)
-    elif how.out is None:
-        terminal.out().print(views.rows(found))
+        terminal.give(draw.mermaid(graphs.drawing(found)))
     else:
-        terminal.give(terminal.plain(views.rows(found)), how.out)
+        terminal.out().print(views.rows(found))
 
 
 def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:

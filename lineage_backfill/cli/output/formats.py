@@ -99,7 +99,7 @@ def _branch(
         line.append(f"  {owner}", style="magenta")
     if job.status != "planned":
         line.append(f"  {in_a_word(job.reason)}", style=style)
-    if listing.details:
+    if listing.every:
         reason = in_words(job.reason, names, job.partitions)
         line.append(f"\n{' ' * len(guide)}  {reason}", style="dim")
     return line
@@ -119,7 +119,7 @@ def markdown(plan: Plan, facts: PlanFacts, listing: ListOptions = SHORT) -> str:
     rows = Rows(plan, facts, names)
     if rows:
         parts += _rows(rows, names, facts, listing)
-    if others := not_run(plan, names, details=listing.details):
+    if others := not_run(plan, names, each=listing.every):
         parts += _others(others, names, listing)
     parts.append("  \n".join(map(plain, footer(plan, facts, names).plain.splitlines())))
     parts += [f"> {plain(warning)}" for warning in plan.warnings]

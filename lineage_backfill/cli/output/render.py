@@ -88,7 +88,7 @@ def preview(
     `width` is in columns.
     """
     names = Names.of(plan, facts.untouched)
-    rows, others = Rows(plan, facts, names), not_run(plan, names, details=listing.details)
+    rows, others = Rows(plan, facts, names), not_run(plan, names, each=listing.every)
     parts: list[RenderableType] = [in_brief(plan, facts, names, listing)]
     if rows:
         parts.append(_planned(rows, names, facts, width, listing))
@@ -102,12 +102,12 @@ def preview(
 
 def in_groups(rows: Rows, listing: ListOptions) -> bool:
     """Whether the jobs are shown in groups."""
-    return len(rows) > GROUPED_ABOVE and not (listing.every or listing.details)
+    return len(rows) > GROUPED_ABOVE and not listing.every
 
 
 def first(listing: ListOptions, most: int) -> int | None:
     """Return how many items of a list are shown; None for all."""
-    return None if listing.every or listing.details else most
+    return None if listing.every else most
 
 
 def in_brief(plan: Plan, facts: PlanFacts, names: Names, listing: ListOptions) -> Table:
@@ -126,7 +126,7 @@ def _planned(
     if in_groups(rows, listing):
         heading, groups = rows.grouped()
         return _groups(heading, groups, names, width, listing)
-    if listing.details or width < _NARROW:
+    if listing.every or width < _NARROW:
         return Text("\n").join(_block(row, names, facts, listing) for row in rows.each())
     return _lines(rows.each(), names, facts, width)
 
@@ -161,11 +161,11 @@ def _lines(rows: Sequence[Row], names: Names, facts: PlanFacts, width: int) -> T
 
 
 def _block(row: Row, names: Names, facts: PlanFacts, listing: ListOptions) -> Text:
-    """Return a job as a block of lines, with its full reason if details are requested."""
+    """Return a job as a block of lines, with its full reason if all are requested."""
     job = row.jobs[0]
     keys = (
         keys_in_words(job.partitions).replace("\n", ", ")
-        if listing.details
+        if listing.every
         else (keys_in_short(job.partitions))
     )
     numbers = [
@@ -174,7 +174,7 @@ def _block(row: Row, names: Names, facts: PlanFacts, listing: ListOptions) -> Te
         f"{row.runs_in_words} {'run' if row.runs == 1 else 'runs'}",
     ]
     lines = [", ".join(filter(None, numbers))]
-    if listing.details:
+    if listing.every:
         lines.append(in_words(job.reason, names, job.partitions))
         if owner := facts.owner(job.job):
             lines.append(f"owned by {owner}")
@@ -208,7 +208,7 @@ def _groups(
     return Group(
         grid,
         Text(
-            f"{more}{jobs:,} jobs in groups; --all lists each, --details with its reason.",
+            f"{more}{jobs:,} jobs in groups; --all lists each with its reason.",
             style="dim",
         ),
     )
@@ -238,7 +238,7 @@ def _not_run(
         told = [names(job.job) for job in jobs]
         reason = Text(why)
         owners = dict.fromkeys(filter(None, (facts.owner(job.job) for job in jobs)))
-        if owners and listing.details:
+        if owners and listing.every:
             reason.append(f"\nowned by {', '.join(owners)}", style="dim")
         mark = Text(*MARKS["left_stale" if jobs[0].status == "planned" else jobs[0].status])
         if in_columns:

@@ -189,31 +189,10 @@ def test_a_graph_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_a_graph_in_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in ("table", "mermaid"):
-        shown = told(capsys, *FOOD_GRAPH, "etl_orders", "--format", form)
-        said = told(capsys, *FOOD_GRAPH, "etl_orders", "--format", form, "--out", form)
-        assert said == ""
-        written = (folder / form).read_text()
-        assert written.split() == shown.split() or form == "table"
-    assert "public.orders_7_days" in (folder / "table").read_text()
-
-
-@pytest.mark.parametrize("out", ["file/x", "folder", ".", "x" * 300, "nowhere/x"])
-def test_a_graph_where_no_file_can_be(
-    out: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "file").write_text("")
-    (folder / "folder").mkdir()
-    said = told(capsys, *FOOD_GRAPH, "--format", "mermaid", "--out", out, code=64)
-    assert f"{out} cannot be written" in said
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         ("lineage", "pull", "--events", str(FOOD)),
-        (*FOOD_GRAPH, "--format", "mermaid"),
         ("init", "--events", str(FOOD), "--force"),
     ],
 )
