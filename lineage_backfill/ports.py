@@ -114,9 +114,6 @@ class TableLogs(Protocol):
     def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
         """Return the history of each table or its error; raises TableLogError for all of them."""
 
-    def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
-        """Return what prevents an undo on each table, or its error; raises TableLogError."""
-
     def changes(
         self,
         *,

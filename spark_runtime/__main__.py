@@ -47,7 +47,6 @@ from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
 from spark_runtime.tables.tables import Tables
-from spark_runtime.undo import preflight
 from spark_runtime.worker import serve
 from spark_runtime.write.reconcile import reconcile
 
@@ -150,11 +149,6 @@ def _parser() -> argparse.ArgumentParser:
         help="print when each partition of Delta tables changed last, one table on a line; a JSON"
         " list on stdin names them by location or table",
     )
-    before = commands.add_parser(
-        "preflight",
-        help="print what would keep runs on Delta tables from being undone; they are named as for"
-        " `history`",
-    )
     rows = commands.add_parser(
         "rows",
         help="print which rows of a partition differ between two versions of Delta tables; a JSON"
@@ -165,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows runs would change, which they write to clones of their tables; a"
         " JSON list on stdin holds their run specs",
     )
-    for command in (single, code, warm, told, past, before, again, rows, trial):
+    for command in (single, code, warm, told, past, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -248,7 +242,6 @@ def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], d
     """Return the function of each command that answers one document from stdin."""
     return {
         "history": lambda named: _history(named, conf).to_dict(),
-        "preflight": lambda named: {"problems": preflight(_log(named, conf))},
         "rows": lambda asked: difference(get_session(conf), RowsRequest(**asked)),
         "rehearse": lambda asked: rehearse(get_session(conf), asked),
     }
@@ -267,11 +260,6 @@ def _answer(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
 
 
 def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
-    log = _log(named, conf)
-    return parquet_history(log) if isinstance(log, ParquetFolder) else history(log)
-
-
-def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog | ParquetFolder:
     if named.get("format") == "parquet":
         location = named.get("location")
         if location is None:
@@ -280,8 +268,8 @@ def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog | Parque
                 hint="Declare its location: only a path shows how others changed its files.",
             )
         spark = get_session(conf) if is_remote(location) else None
-        return ParquetFolder(location, place(location, spark))
-    return _open(named.get("location"), named.get("table"), conf)
+        return parquet_history(ParquetFolder(location, place(location, spark)))
+    return history(_open(named.get("location"), named.get("table"), conf))
 
 
 def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> DeltaLog:

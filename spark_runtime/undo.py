@@ -12,8 +12,6 @@ from lineage_backfill.runspec.values import OutputResult, OutputSpec, Recorded, 
 from spark_runtime.errors import UndoRefusedError
 from spark_runtime.session import assert_safe, guarded
 from spark_runtime.tables.commits import held_before, put_back, verify_put_backs
-from spark_runtime.tables.delta.log import DeltaLog
-from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.scope import Scope, describe
 from spark_runtime.tables.state import (
     Commit,
@@ -26,9 +24,6 @@ from spark_runtime.tables.state import (
 from spark_runtime.tables.storage import Storage
 from spark_runtime.tables.tables import Tables
 from spark_runtime.write.outcome import output_result
-
-#: For how many days an undo should stay possible.
-_DAYS_KEPT = 7
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,50 +145,6 @@ def undo_attempts(
     assert after is not None
     after = before if after.version == before.version else after
     return output_result(output, scope, log, before, after)
-
-
-def preflight(log: DeltaLog | ParquetFolder, *, days: float = _DAYS_KEPT) -> list[str]:
-    """Return what would prevent undoing runs on this table for this many days; without Spark.
-
-    Empty for a table that does not exist yet. Raises TableError if the log is unreadable.
-    """
-    if isinstance(log, ParquetFolder):
-        return ["a Parquet table keeps no old rows: no write can be undone"]
-    version = log.latest_version()
-    if version is None:
-        return []
-    state = log.layout(version)
-    problems = []
-    column = state.numbered
-    if column is not None:
-        problems.append(f"the identity column {column!r} would get new values")
-    if state.configuration.get("delta.appendOnly") == "true":
-        problems.append("it is append-only: no row of it may be replaced (delta.appendOnly)")
-    for name, default in _RETENTION.items():
-        kept = _days(state.configuration.get(name, default))
-        if kept is not None and kept < days:
-            problems.append(f"{name} is {kept:g} days: later the old rows may be gone")
-    return problems
-
-
-#: The default retention of replaced files and of the log.
-_RETENTION = {
-    "delta.deletedFileRetentionDuration": "interval 7 days",
-    "delta.logRetentionDuration": "interval 30 days",
-}
-_DAYS = {"hour": 1 / 24, "day": 1, "week": 7}
-
-
-def _days(interval: str) -> float | None:
-    """Return the days of an interval in a table property, None for another format."""
-    words = interval.lower().removeprefix("interval").split()
-    total = 0.0
-    for number, unit in zip(words[::2], words[1::2], strict=False):
-        try:
-            total += float(number) * _DAYS[unit.rstrip("s")]
-        except (ValueError, KeyError):
-            return None
-    return total
 
 
 def _is_undone(commit: Commit, state: TableState) -> bool:

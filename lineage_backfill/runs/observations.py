@@ -134,23 +134,6 @@ def of_near_tables(
         return {}
 
 
-def of_undo(
-    resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs
-) -> dict[DatasetRef, tuple[str, ...]]:
-    """Return what prevents an undo on the datasets' tables, possibly nothing, where it is known.
-
-    Tables whose logs only Spark can read are left out. Raises TableLogError where no log can be
-    read at all.
-    """
-    places = _near(_places(resolver, datasets)[0])
-    answers = logs.blockers(list(places.values()))
-    return {
-        dataset: answer
-        for dataset, answer in zip(places, answers, strict=True)
-        if not isinstance(answer, BackfillError)
-    }
-
-
 def _places(
     resolver: Resolver, datasets: Iterable[DatasetRef]
 ) -> tuple[dict[DatasetRef, TablePlace], dict[DatasetRef, str]]:

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lineage_backfill.errors import TableLogError
 from lineage_backfill.ports import (
@@ -21,8 +21,6 @@ from lineage_backfill.ports import (
     TablePartition,
     TablePlace,
 )
-
-T = TypeVar("T")
 
 COMMAND = (sys.executable, "-m", "spark_runtime")
 
@@ -61,10 +59,21 @@ class DeltaTableLogs(TableLogs):
             )
 
     def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
-        return self._told("history", tables, _history)
-
-    def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
-        return self._told("preflight", tables, lambda document: tuple(document["problems"]))
+        if not tables:
+            return []
+        asked = json.dumps([place._asdict() for place in tables])
+        named = ", ".join(str(place.location or place.table) for place in tables[:3])
+        found: list[TableHistory | TableLogError] = []
+        with _readable("history", named):
+            lines = self._said("history", asked=asked).splitlines()
+            for line, _ in zip(lines, tables, strict=True):
+                document = json.loads(line)
+                try:
+                    _refuse(document)
+                    found.append(_history(document))
+                except TableLogError as error:
+                    found.append(error)
+        return found
 
     def rows(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return which rows of a partition differ between two versions of a table, by Spark.
@@ -86,29 +95,6 @@ class DeltaTableLogs(TableLogs):
             where = {"cwd": project, "env": {**os.environ, **env}}
             asked_for = json.dumps([asked])
             return _last(self._said("rehearse", f"--project={project}", asked=asked_for, **where))
-
-    def _told(
-        self,
-        verb: str,
-        tables: Sequence[TablePlace],
-        read: Callable[[Mapping[str, Any]], T],
-    ) -> list[T | TableLogError]:
-        """Return the answer for each table, or its error."""
-        if not tables:
-            return []
-        asked = json.dumps([place._asdict() for place in tables])
-        named = ", ".join(str(place.location or place.table) for place in tables[:3])
-        found: list[T | TableLogError] = []
-        with _readable(verb, named):
-            lines = self._said(verb, asked=asked).splitlines()
-            for line, _ in zip(lines, tables, strict=True):
-                document = json.loads(line)
-                try:
-                    _refuse(document)
-                    found.append(read(document))
-                except TableLogError as error:
-                    found.append(error)
-        return found
 
     def _said(self, verb: str, *arguments: str, asked: str = "", **where: Any) -> str:
         answer: subprocess.CompletedProcess[str] = subprocess.run(

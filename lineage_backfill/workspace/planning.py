@@ -306,18 +306,6 @@ class Planning:
         resolver = self.workspace.resolver
         return self._records_of_jobs(resolver, resolver.edges.jobs if jobs is None else jobs)
 
-    def undo_blockers(
-        self, datasets: Iterable[DatasetRef] | None = None
-    ) -> Mapping[DatasetRef, tuple[str, ...]]:
-        """Return what prevents an undo, possibly nothing, on each known table that jobs write.
-
-        Without `datasets`, on all of them. Raises TableLogError if no log can be read.
-        """
-        resolver = self.workspace.resolver
-        output = {ref for job in resolver.edges.jobs for ref in resolver.edges.writes(job)}
-        chosen = output if datasets is None else output & set(datasets)
-        return observations.of_undo(resolver, sorted(chosen), self._logs)
-
     def records_without_spark(
         self, resolver: Resolver, datasets: Iterable[DatasetRef]
     ) -> Mapping[DatasetRef, TableRecord]:

@@ -102,10 +102,6 @@ def carry_out(
         left = (job for job in plan.jobs if job.status in ("blocked", "left_stale"))
         stuck = any(how.strict or not job.reason.get("by_choice") for job in left)
         raise typer.Exit(_NOT_ALL if stuck else 0)
-    written = {write.dataset for run in plan.runs or () for write in run.writes}
-    for dataset, found in Planning(workspace).undo_blockers(written).items():
-        if found:
-            terminal.say(f"undo: {dataset}: {'; '.join(found)}")
     plan = _without_missing(plan, workspace)
     _confirm(plan, how.yes, workspace)
     if how.detach:

@@ -103,7 +103,6 @@ class _Doctor:
             "store": self._check_store,
             **of_plan,
             "tables": self._check_tables,
-            "undo": self._check_undo,
             **self._check_engines(),
             **self._check_runtime(),
         }
@@ -200,20 +199,6 @@ class _Doctor:
         rest = f"; {unplaced} without a declared location were not checked" if unplaced else ""
         found = f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
         return found if tables.known else _NotChecked(found)
-
-    def _check_undo(self) -> str:
-        """Check whether written tables keep replaced data long enough for an undo."""
-        written = {write.dataset for run in self._runs for write in run.writes}
-        judged = self._planning.undo_blockers(None if self._plan is None else written)
-        if blockers := {dataset: found for dataset, found in judged.items() if found}:
-            name, found = next(iter(blockers.items()))
-            raise EnvironmentMissingError(
-                f"an undo would not be complete: {name}: {'; '.join(found)}" + _more(blockers),
-                hint="Raise the table's retention properties; no undo restores an identity column.",
-            )
-        if not judged:
-            return _NotChecked("no table that a job writes is known")
-        return f"{counted(len(judged), 'table')} checked: replaced data stays for a week"
 
     def _check_engines(self) -> dict[str, Callable[[], str]]:
         """Return a check for each engine that is a service."""

@@ -43,7 +43,7 @@ def checks(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
 
 def test_what_is_well_is_said(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     found = checks()
-    for name in ("project", "lineage", "store", "tables", "undo"):
+    for name in ("project", "lineage", "store", "tables"):
         assert found[name]["ok"], found[name]
     assert found["tables"]["detail"] == "3 tables can be read"
 
@@ -108,16 +108,6 @@ def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[..., dict[str, 
     assert "is not a Delta table" in found["detail"]
 
 
-def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
-    short = {"delta.deletedFileRetentionDuration": "interval 1 days"}
-    commit = {"metaData": {**METADATA["metaData"], "configuration": short}}
-    log = shop.folder / "tidy" / "_delta_log"
-    (log / f"{1:020}.json").write_text(json.dumps(commit))
-    found = checks()["undo"]
-    assert not found["ok"]
-    assert "tidy: delta.deletedFileRetentionDuration is 1 days" in found["detail"]
-
-
 PLAN = ["impact", "raw", "--from", "2024-01-03", "--to", "2024-01-03", "--out", "plan.json"]
 
 
@@ -165,7 +155,7 @@ def test_lineage_is_read_once_though_it_fails(
     monkeypatch.setattr(ProjectLineage, "read", fails)
     found = checks()
     assert len(asked) == 1
-    for name in ("lineage", "tables", "undo"):
+    for name in ("lineage", "tables"):
         assert found[name]["detail"] == "no answer"
 
 

@@ -213,28 +213,10 @@ def test_the_tool_is_told_of_many_tables_at_once(log: Log, tmp_path: Path) -> No
     assert DeltaTableLogs().histories([]) == []
 
 
-def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
-    log: Log, tmp_path: Path
-) -> None:
-    short = {"delta.deletedFileRetentionDuration": "interval 36 hours"}
-    log.commit({"metaData": {**METADATA["metaData"], "configuration": short}}, INFO)
-    strange = tmp_path / "strange"
-    strange.mkdir()
-    (strange / "file").touch()
-    places = [str(log.root), str(tmp_path / "nothing"), str(strange)]
-    found, none, error = DeltaTableLogs().blockers([TablePlace(place) for place in places])
-    assert found == (
-        "delta.deletedFileRetentionDuration is 1.5 days: later the old rows may be gone",
-    )
-    assert none == ()
-    assert isinstance(error, TableLogError)
-
-
 def test_an_answer_that_is_none_is_an_error() -> None:
     logs = DeltaTableLogs(command=["true"])
-    for ask in (logs.histories, logs.blockers):
-        with pytest.raises(TableLogError, match="cannot be read"):
-            ask([TablePlace("x")])
+    with pytest.raises(TableLogError, match="cannot be read"):
+        logs.histories([TablePlace("x")])
 
 
 def test_the_command_prints_one_table_on_a_line(
