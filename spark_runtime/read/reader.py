@@ -46,7 +46,7 @@ class Inputs:
         """
         spec = self.find(dataset)
         if all_partitions and spec.partitions is not None:
-            whole = replace(spec, partitions=None)
+            whole = replace(spec, partitions=None, needs=None, written=None)
             self._pinned = tuple(whole if one is spec else one for one in self._pinned)
             spec = whole
         if not auto_filter and spec.partitions is not None:

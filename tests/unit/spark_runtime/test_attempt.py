@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,8 +10,9 @@ import pytest
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.parse import parse_spec
-from lineage_backfill.runspec.values import InputSpec
+from lineage_backfill.runspec.values import InputSpec, Partition, Target
 from spark_runtime.job.attempt import Attempt, describe_error
+from spark_runtime.read.reader import Inputs
 from spark_runtime.tables.tables import Tables
 
 SAID = (
@@ -53,3 +55,28 @@ def test_a_run_whose_result_file_has_no_place_ends_as_it_would(
     attempt = Attempt(cast("Any", None), parse_spec(document), Tables())
     assert attempt.end().state == "succeeded"
     assert f"{document['result_path']} was not written: " in caplog.text
+
+
+class NoTable(Tables):
+    """Tables of which none exists yet."""
+
+    def __init__(self) -> None:
+        pass
+
+    def latest_version(self, target: Target) -> int | None:
+        return None
+
+
+def test_a_run_of_several_keys_may_read_all_of_an_input() -> None:
+    days = tuple(Partition(key=day, values={"ds": day}) for day in ("d1", "d2"))
+    spec = replace(
+        read("days", "delta"),
+        columns=("ds",),
+        partitions=days,
+        needs=(((0, 0),), ((0, 1),)),
+        written=((0, 0),),
+        on_missing="read",
+    )
+    inputs = Inputs(None, (spec,), NoTable())
+    assert inputs.read(spec.dataset.name, all_partitions=True) is None
+    assert inputs.specs()[0].partitions is None
