@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_runtime.configuration import user_folder
 from spark_runtime.errors import (
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 JARS_VARIABLE = "LINEAGE_BACKFILL_JARS"
 MINIMUM_JAVA = 17
 
-#: Settings on which the meaning of a job's DataFrames depends; checked before a write.
+#: Settings on which the values that a write computes depend; checked before it, never changed.
+ZONE = "spark.sql.session.timeZone"
+ANSI = "spark.sql.ansi.enabled"
 _MEANING: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
+    ZONE: "UTC",
+    ANSI: "true",
     "spark.sql.caseSensitive": "false",
 }
 
@@ -215,10 +217,10 @@ def effective(spark: SparkSession, name: str) -> str | None:
         return None
 
 
-def assert_safe(spark: SparkSession, *, any_zone: bool = False) -> None:
-    """Raise SessionError unless the session has the settings that its DataFrames need."""
+def assert_safe(spark: SparkSession, *, but: Collection[str] = ()) -> None:
+    """Raise SessionError unless the session has the settings that a write needs, `but` these."""
     for name, expected in _MEANING.items():
-        if any_zone and name == "spark.sql.session.timeZone":
+        if name in but:
             continue
         actual = effective(spark, name)
         is_utc = expected == "UTC" and (actual or "").lower() in _UTC
@@ -257,6 +259,22 @@ def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         copy.conf.set(name, value)
     return copy
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the one that Delta's own library uses in this thread, in this block."""
+    jvm: Any = spark._jvm
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _make_default(spark: SparkSession) -> None:

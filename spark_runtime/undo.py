@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, Recorded, Target
 from spark_runtime.errors import UndoRefusedError
-from spark_runtime.session import assert_safe, guarded
-from spark_runtime.tables.commits import held_before, put_back, verify_put_backs
+from spark_runtime.session import ANSI, ZONE, assert_safe, guarded
+from spark_runtime.tables.commits import put_back, verify_put_backs
 from spark_runtime.tables.scope import Scope, describe
 from spark_runtime.tables.state import (
     Commit,
@@ -48,7 +48,7 @@ def undo_runs(
     or if the log no longer goes back to them: `recorded` says of which attempts it does, and
     `dataset` names the table in it.
     """
-    assert_safe(spark, any_zone=True)
+    assert_safe(spark, but=(ANSI, ZONE))
     if format == "parquet":
         raise UndoRefusedError(
             f"{table or location} is a Parquet table, which keeps no old rows",
@@ -159,7 +159,6 @@ def _transaction(log: TableLog, undone: Sequence[Commit]) -> Transaction:
         "schema_version": 1,
         "backfill_id": backfills.pop() if len(backfills) == 1 else None,
         "undo_of": tokens,
-        "partitions": held_before(log, undone),
     }
     identity = hashlib.sha256("\n".join(tokens).encode()).hexdigest()[:32]
     app_id = f"lineage-backfill/undo/{identity}"

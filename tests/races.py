@@ -183,8 +183,8 @@ class Templates:
         return self
 
     def copy(self, name: str, path: Path) -> Path:
-        """Make a table like one of these; that of `undo` has appended rows."""
-        shutil.copytree(self._folder / ("append" if name == "undo" else name), path)
+        """Make a table like one of these; that of `undo` has replaced rows."""
+        shutil.copytree(self._folder / ("overwrite" if name == "undo" else name), path)
         return path
 
     def add_foreign(self, path: Path) -> None:

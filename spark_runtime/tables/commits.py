@@ -24,7 +24,9 @@ from spark_runtime.errors import (
 )
 from spark_runtime.tables.scope import Scope, describe
 from spark_runtime.tables.state import (
+    UNKNOWN,
     Commit,
+    File,
     Since,
     TableLog,
     TableState,
@@ -73,19 +75,27 @@ def refuse_stale(state: TableState, run: RunSpec) -> None:
 
 
 def foreign_change(
-    log: TableLog, since: Since, state: TableState, scope: Scope, run: RunSpec, until: int | None
+    log: TableLog,
+    since: Since,
+    state: TableState,
+    scope: Scope,
+    run: RunSpec,
+    until: int | None,
+    adds: bool,
 ) -> tuple[str, Collection[Any]] | None:
     """Return who changed which part of the scope in (since, until], None if only the run did.
 
     `state` is the current table; without `until` the range ends there. Attempts of the run count as
-    its own: once a later one has raised its fence, no earlier one can commit.
+    its own: once a later one has raised its fence, no earlier one can commit. For a run that `adds`
+    rows, those that others add do not count.
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
     if _is_replaced(log, since, state):
         return f"{log.location} was restored from a copy, or its log was rewritten; that", scope
     for commit in log.commits(since.version, state.version if until is None else until):
-        if not is_of(commit, run) and (touched := commit.changed(scope)):
+        is_ours = is_of(commit, run) or (adds and commit.adds)
+        if not is_ours and (touched := commit.changed(scope)):
             return f"{commit} of {log.location}", touched
     return None
 
@@ -121,14 +131,22 @@ def put_back(
     """
     log = storage.log
     seen = log.state()
-    refuse_later_changes(log, undone, log.commits(undone[0].version - 1, seen.version))
+    added = _added(log, undone, seen)
+    if added is None:
+        refuse_later_changes(log, undone, log.commits(undone[0].version - 1, seen.version))
     wanted = {values for commit in undone for values in commit.touched}
     if not wanted:
         return
     # The commit records the version seen, so that it can be verified even after a kill.
-    metadata = {**transaction.metadata, **seen.identity, "seen": seen.version}
+    metadata = {
+        **transaction.metadata,
+        **seen.identity,
+        "seen": seen.version,
+        "removes": added is not None,
+        "partitions": _held_before(log, undone, seen, added),
+    }
     transaction = replace(transaction, metadata=metadata)
-    storage.put_back(undone, transaction)
+    storage.put_back(undone, transaction, added)
     after = log.state()
     first = undone[-1].version if mends else seen.version  # another process may have mended it
     ours = _made_by(transaction, log.commits(first, after.version), mends=mends)
@@ -190,6 +208,8 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
     between = log.commits(ours.metadata["seen"], ours.version - 1)
     touched = Scope(log.state(ours.version).columns, dict.fromkeys(ours.touched, ""))
     unseen = next((one for one in between if one.changed(touched)), None)
+    if unseen is not None and ours.metadata.get("removes"):
+        unseen = None  # it removed files, in which none of others' rows are
     if unseen is not None:
         return UndoRefusedError(
             f"{unseen} of {log.location} changed the same partitions at the same time",
@@ -208,10 +228,8 @@ def _problem(log: TableLog, ours: Commit) -> UndoRefusedError | None:
 
 
 def _leave(storage: Storage, ours: Commit, problem: UndoRefusedError) -> NoReturn:
-    log = storage.log
     names = {name: ours.metadata.get(name) for name in ("backfill_id", "run_id")}
-    held = held_before(log, [ours])
-    metadata = {"schema_version": 1, **names, "taken_back": ours.version, "partitions": held}
+    metadata = {"schema_version": 1, **names, "taken_back": ours.version}
     # Deterministic, so that it is reverted only once.
     what = json.dumps([ours.version, ours.metadata], sort_keys=True)
     identity = f"lineage-backfill/undo/{hashlib.sha256(what.encode()).hexdigest()[:32]}"
@@ -239,14 +257,41 @@ def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool
     return next((commit for commit in commits if named(commit.metadata) == wanted), None)
 
 
-def held_before(log: TableLog, undone: Sequence[Commit]) -> list[object]:
-    """Return partitions with their rows and fingerprints from before these commits."""
+def _added(log: TableLog, undone: Sequence[Commit], seen: TableState) -> frozenset[File] | None:
+    """Return the files that appends added, if all are as they left them; else None.
+
+    Then no row of others is in them.
+    """
+    added: set[File] = set()
+    for commit in undone:
+        if commit.metadata.get("mode") != "append" or commit.version <= seen.first_read:
+            return None
+        before, after = log.state(commit.version - 1), log.state(commit.version)
+        added |= after.every_file() - before.every_file()
+    return frozenset(added) if added and added <= seen.every_file() else None
+
+
+def _held_before(
+    log: TableLog, undone: Sequence[Commit], seen: TableState, added: frozenset[File] | None
+) -> list[object]:
+    """Return the rows and fingerprints of partitions from before these commits (None: unknown).
+
+    If only what they `added` is removed, rows of others may have come to a partition since.
+    """
     before: dict[Values, int] = {}
     for commit in undone:
         for values in commit.touched:
             before.setdefault(values, commit.version - 1)
-    held = [(values, log.state(version).contents(values)) for values, version in before.items()]
-    return [[list(values), contents.rows, contents.fingerprint] for values, contents in held]
+    held: list[object] = []
+    for values, version in before.items():
+        state = log.state(version)
+        contents = state.contents(values)
+        if added is not None:
+            now, then = seen.files(values) or {}, state.files(values) or {}
+            if now.keys() - added != then.keys():
+                contents = UNKNOWN
+        held.append([list(values), contents.rows, contents.fingerprint])
+    return held
 
 
 def refuse_later_changes(
@@ -300,10 +345,11 @@ def refuse_foreign_change(
     state: TableState,
     scope: Scope,
     run: RunSpec,
-    until: int | None = None,
+    until: int | None,
+    adds: bool,
 ) -> None:
     """Raise WriteConflictError with the commit, unless only the run itself changed the scope."""
-    found = foreign_change(log, since, state, scope, run, until)
+    found = foreign_change(log, since, state, scope, run, until, adds)
     if found is not None:
         who, touched = found
         named = listed(sorted(describe(scope.columns, values) for values in touched))

@@ -112,6 +112,10 @@ class TableState:
         near = (held for span, held in self.partitions.items() if overlap(span, values))
         return {file: rows for held in near for file, rows in (held.files or {}).items()}
 
+    def every_file(self) -> set[File]:
+        """Return all known files."""
+        return {file for held in self.partitions.values() for file in held.files or ()}
+
     def counted(self, rows: Mapping[Values, int]) -> TableState:
         """Return it with these numbers of rows in partitions for which the log has none."""
         found = {values: self.contents(values).counted(count) for values, count in rows.items()}
@@ -174,6 +178,8 @@ class Commit:
     recorded: Mapping[Values, tuple[int | None, str | None]] = field(default_factory=dict)
     #: Whether it changed the partition columns; then `touched` is meaningless.
     repartitioned: bool = False
+    #: Whether it only added rows.
+    adds: bool = False
     at: datetime | None = None
     #: What distinguishes it from another commit of this version, if known.
     id: str | None = None

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from spark_runtime.tables.scope import Scope
-from spark_runtime.tables.state import EMPTY_FINGERPRINT, Commit, TableLog, TableState, Transaction
+from spark_runtime.tables.state import (
+    EMPTY_FINGERPRINT,
+    Commit,
+    File,
+    TableLog,
+    TableState,
+    Transaction,
+)
 from spark_runtime.tables.values import Pattern, Values
 
 if TYPE_CHECKING:
@@ -82,9 +89,15 @@ class Storage(Protocol):
     def fence(self, transaction: Transaction) -> None:
         """Commit the transaction and nothing else, if it is above those of the same app id."""
 
-    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+    def put_back(
+        self,
+        commits: Sequence[Commit],
+        transaction: Transaction,
+        added: Collection[File] | None = None,
+    ) -> None:
         """Atomically restore what these commits (oldest first) touched.
 
-        No other commit may have touched it since. On a RuntimeFailure nothing has changed; no-op if
+        No other commit may have touched it since, unless they only `added` files, which are then
+        removed. On a RuntimeFailure nothing has changed; no-op if
         the transaction is not above those of the same app id.
         """

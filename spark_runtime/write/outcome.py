@@ -19,10 +19,10 @@ def is_as_planned(
     It touched only the scope, has the counted rows, and no other writer changed the scope between
     the start of the run and the commit.
     """
-    after = log.state(ours.version)
-    is_whole = output.mode == "append" or not miscounted(ours, after)
+    adds, after = output.mode == "append", log.state(ours.version)
+    is_whole = adds or not miscounted(ours, after)
     since = Since(ours.metadata["since"], ours.metadata.get("table_id"))
-    is_alone = foreign_change(log, since, after, scope, run, until=ours.version - 1) is None
+    is_alone = foreign_change(log, since, after, scope, run, ours.version - 1, adds) is None
     return is_whole and is_alone and all(values in scope for values in ours.touched)
 
 

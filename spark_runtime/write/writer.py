@@ -41,13 +41,12 @@ from spark_runtime.errors import (
     WriteConflictError,
     first_line,
 )
-from spark_runtime.session import assert_safe, guarded, interpreted
+from spark_runtime.session import ANSI, ZONE, assert_safe, guarded, interpreted
 from spark_runtime.tables.by_value import ValueColumn
 from spark_runtime.tables.commits import (
     app_id,
     commit_number,
     fence_number,
-    held_before,
     is_of,
     left_standing,
     miscounted,
@@ -59,7 +58,7 @@ from spark_runtime.tables.commits import (
 )
 from spark_runtime.tables.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.tables.merge import Match, marked, match_of
-from spark_runtime.tables.schema import fit
+from spark_runtime.tables.schema import GENERATED, fit
 from spark_runtime.tables.scope import Member, Scope, describe, patterns_of, predicate
 from spark_runtime.tables.staging import computed_once
 from spark_runtime.tables.state import (
@@ -104,7 +103,6 @@ def write_partitions(
     Calling it again with the same run changes nothing and returns the same result. On a
     RuntimeFailure all old rows are unchanged.
     """
-    assert_safe(frame.sparkSession, any_zone=output.scoped_by is not None)
     if output.scoped_by is not None and output.mode == "full":
         raise TableError(
             f"{output.dataset} is not partitioned by its keys: rows without a key would stay",
@@ -116,6 +114,7 @@ def write_partitions(
             raise TableError(f"{output.dataset}: {refusal[0]}", hint=refusal[1])
     with guarded(frame.sparkSession):
         state = tables.state(output)
+        assert_safe(frame.sparkSession, but=_indifferent(output, state))
         if not output.scope:
             return _nothing(frame, output, -1 if state is None else state.version)
         frame = stamped(frame, output, state)
@@ -128,6 +127,18 @@ def write_partitions(
         storage = tables.writable(output, schema)
         kind = _Overwrite if output.format == "parquet" else _Write
         return kind(frame, output, run, storage, options).make()
+
+
+def _indifferent(output: OutputSpec, state: TableState | None) -> tuple[str, ...]:
+    """Return the session settings that do not matter: rows are stored as the job returns them.
+
+    Only generated columns, and keys by value, are computed here.
+    """
+    if output.scoped_by is not None:
+        return (ZONE,)  # see `_refuse_other_zone`
+    fields = () if state is None else state.schema["fields"]
+    is_generated = any(GENERATED in (field.get("metadata") or {}) for field in fields)
+    return () if is_generated else (ANSI, ZONE)
 
 
 def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult:
@@ -231,7 +242,7 @@ class _Write:
         if self.run.attempt > 1 and self.before.version >= 0:
             self._supersede()
             self._refuse_foreign_changes(self.before)
-        self._refuse_second_append()
+        self._refuse_second_append(self.before)
         self.since = Since.of(self.before)
         if self.output.mode == "full":
             self._refuse_other_partitions()
@@ -250,16 +261,16 @@ class _Write:
 
     # Before the write.
 
-    def _refuse_second_append(self) -> None:
+    def _refuse_second_append(self, state: TableState) -> None:
         """Raise AppendedBeforeError if another run of the job has appended to these keys."""
         job, ours = str(self.run.job.name), (self.run.backfill_id, self.run.run_id)
-        known = self.before.appended
+        known = state.appended
         again = [one for one in self.scope if is_exact(one) and known.get((one, job), ours) != ours]
         who = "a recorded run"  # older than the log
         if again:
             backfill, run = known[again[0], job]
             who = f"run {run} of backfill {backfill}" if backfill else f"run {run}"
-        elif self.before.first_read > 0:
+        elif state is self.before and state.first_read > 0:
             places = {n for a, b in self.output.appended or () for n in range(a, b + 1)}
             patterns = patterns_of(self.before, self.output, self.output.scope)
             old = [one for place, one in enumerate(patterns) if place in places]
@@ -267,7 +278,7 @@ class _Write:
         if self._adds and again and not self.run.append_again:
             raise AppendedBeforeError(
                 f"{who} has appended to {self._describe(again)} of {self.output.dataset}: the rows "
-                "would be there twice; nothing was written",
+                "would be there twice",
                 hint="Undo that run first, or pass --allow-append-again.",
             )
 
@@ -304,7 +315,9 @@ class _Write:
 
     def _refuse_foreign_changes(self, state: TableState, until: int | None = None) -> None:
         if state.version >= 0 or self.since.version >= 0:
-            refuse_foreign_change(self.log, self.since, state, self.scope, self.run, until)
+            refuse_foreign_change(
+                self.log, self.since, state, self.scope, self.run, until, self._adds
+            )
 
     def _new(self) -> DataFrame:
         """Return the rows to publish in the table's shape; for a merge, one per key."""
@@ -467,6 +480,7 @@ class _Write:
         def recheck(state: TableState) -> None:
             refuse_stale(state, self.run)
             self._refuse_foreign_changes(state)
+            self._refuse_second_append(state)
             for commit in self.log.commits(self.before.version, state.version):
                 if is_of(commit, self.run) and commit.metadata.get("token"):
                     raise WriteConflictError(
@@ -568,7 +582,9 @@ class _Write:
         try:
             # A commit may have occurred between this check and Delta's own.
             self._refuse_foreign_changes(after, version - 1)
-        except WriteConflictError as error:
+            if self._adds:
+                self._refuse_second_append(self.log.state(version - 1))
+        except (AppendedBeforeError, WriteConflictError) as error:
             self._refuse(ours, error)
         outside = [values for values in ours.touched if values not in self.scope]
         counted = after if after.by is None else self._counted(replace(after, keys={}))
@@ -694,7 +710,6 @@ class _Write:
                 "schema_version": 1,
                 **self._names,
                 "taken_back": ours.version,
-                "partitions": held_before(self.log, [ours]),
             },
         )
         put_back(self.storage, [ours], transaction)

@@ -180,6 +180,11 @@ class Checks:
         """Each day that the undone commits touched has the rows from before the first of them."""
         expected = dict(self.rows[commit.version - 1])
         open_ = [v for v in undone if self._gone(self.commits[v], commit.version) is None]
+        if commit.ours["removes"]:  # files that they had added
+            for version in open_:
+                expected = Counter(expected) - (self.rows[version] - self.rows[version - 1])
+            assert self.rows[commit.version] == expected, f"{commit} removes other rows"
+            return
         for day in {day for version in open_ for day in self.commits[version].touched}:
             first = min(version for version in open_ if day in self.commits[version].touched)
             expected = {row: n for row, n in expected.items() if row[0] != day}
@@ -257,6 +262,8 @@ class Checks:
             assert made is not None, f"{end.name} left nothing"
             assert stands, f"{end.name} was taken back"
             foreign = self._foreign(run, run.scope, end.since, made.version - 1)
+            if run.mode == "append":  # rows that others add are no matter
+                foreign = [c for c in foreign if self.rows[c.version - 1] - self.rows[c.version]]
             assert not foreign, f"{end.name} has overlooked {foreign}"
         elif made is not None and stands and self._says_what_stands(end):
             # It came over what it could not see: between its look, once its rows were staged, and

@@ -127,10 +127,14 @@ def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
     # Another run adds its own beside them.
     filled.write(new, ["d1", "d2"], mode="append", run_id="r-2", append_again=True)
     assert len(filled.rows()) == len(before) + 2
-    # Now what the first run has added cannot be told from what is there any more.
-    with pytest.raises(WriteConflictError, match=r"an earlier attempt .* changed day=d1"):
-        filled.write(new, ["d1", "d2"], mode="append", attempt=4)
+    # What the first run has added is in files of its own; once they are compacted it is not.
+    filled.write(new, ["d1", "d2"], mode="append", attempt=4)
     assert len(filled.rows()) == len(before) + 2
+    new.write.format("delta").mode("append").save(filled.path)
+    spark.sql(f"OPTIMIZE delta.`{filled.path}`")
+    with pytest.raises(WriteConflictError, match=r"an earlier attempt .* changed day=d1"):
+        filled.write(new, ["d1", "d2"], mode="append", attempt=5)
+    assert len(filled.rows()) == len(before) + 3
 
 
 def test_an_attempt_that_the_log_has_forgotten_is_not_added_to(

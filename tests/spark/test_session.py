@@ -34,6 +34,9 @@ UNSAFE = {
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
     "spark.databricks.delta.replaceWhere.dataColumns.enabled": "false",
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
+    # No value is computed by a write of plain columns.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
 }
 #: What a person's own notebook does: a plain session with Delta, in a machine in New York.
 NOTEBOOK = """

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.session import interpreted, seconds, session_like, unsorted
+from spark_runtime.session import active, interpreted, seconds, session_like, unsorted
 from spark_runtime.tables.by_value import ValueColumn, by_value
 from spark_runtime.tables.delta.log import (
     METADATA_KEY,
@@ -43,7 +44,7 @@ from spark_runtime.tables.merge import HELD, NEW, Match
 from spark_runtime.tables.places import local_path, place
 from spark_runtime.tables.schema import GENERATED, columns_of, no_rows
 from spark_runtime.tables.scope import describe, predicate
-from spark_runtime.tables.state import Commit, TableState, Transaction, is_numbered
+from spark_runtime.tables.state import Commit, File, TableState, Transaction, is_numbered
 from spark_runtime.tables.storage import Publication
 from spark_runtime.tables.values import PartitionColumn, Pattern, Values, quoted
 
@@ -56,6 +57,7 @@ _CONFLICT = re.compile(
     r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction|Modification)Exception"
     r"|(Metadata|Protocol)ChangedException"
 )
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APPEND_ONLY = "delta.appendOnly"
 _NO_TABLE = "DELTA_TABLE_NOT_FOUND"
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
@@ -248,11 +250,19 @@ class DeltaStorage:
                 if not is_conflict(error) or not again:
                     _raise_translated(error, self.log.location)
 
-    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Replace what commits touched with old versions; raises a RuntimeFailure."""
+    def put_back(
+        self,
+        commits: Sequence[Commit],
+        transaction: Transaction,
+        added: Collection[File] | None = None,
+    ) -> None:
+        """Remove what appends added, or replace what commits touched with old versions.
+
+        Raises a RuntimeFailure.
+        """
         state = self.log.state()
         column = state.numbered
-        if column is not None:
+        if column is not None and added is None:
             raise UndoRefusedError(
                 f"{self.log.location} has the identity column {column!r}, which would get new"
                 " values",
@@ -264,6 +274,10 @@ class DeltaStorage:
                 f"{self.log.location} is append-only: none of its rows may be replaced",
                 hint=f"Set {_APPEND_ONLY} = false.",
             )
+        if added is not None:
+            with self._alone():
+                self._replaced(partial(remove, self._spark, self.log.location, added, transaction))
+            return
         scopes = self._versions_of(commits)
         with self._alone():
             rows: DataFrame | None = None
@@ -273,31 +287,38 @@ class DeltaStorage:
             everything = [values for scope in scopes.values() for values in scope]
             if rows is None:
                 return
-            try:
-                replace(rows, self.log.location, state.columns, everything, transaction)
-            except Exception as error:
-                if is_conflict(error):
-                    raise WriteConflictError(
-                        f"someone else changed {self.log.location} while it was restored; "
-                        "nothing was written",
-                        hint="Try again.",
-                    ) from error
-                known = _translated(error, self.log.location)
-                if isinstance(known, ConstraintError):
-                    raise ConstraintError(
-                        f"old rows break a constraint that {self.log.location} has now; nothing "
-                        "was restored",
-                        hint="Drop the constraint and undo again, or keep the new rows.",
-                    ) from error
-                if known is None and type(error).__name__ == "AnalysisException":
-                    raise UndoRefusedError(
-                        f"the old rows do not fit the columns that {self.log.location} has now: "
-                        f"{str(error).splitlines()[0]}",
-                        hint="Restore its previous columns, or run the job again.",
-                    ) from error
-                if known is None:
-                    raise
-                raise known from error
+            columns = state.columns
+            self._replaced(
+                lambda: replace(rows, self.log.location, columns, everything, transaction)
+            )
+
+    def _replaced(self, write: Callable[[], None]) -> None:
+        """Restore rows, and raise errors of Delta as ours."""
+        try:
+            write()
+        except Exception as error:
+            if is_conflict(error):
+                raise WriteConflictError(
+                    f"someone else changed {self.log.location} while it was restored; "
+                    "nothing was written",
+                    hint="Try again.",
+                ) from error
+            known = _translated(error, self.log.location)
+            if isinstance(known, ConstraintError):
+                raise ConstraintError(
+                    f"old rows break a constraint that {self.log.location} has now; nothing "
+                    "was restored",
+                    hint="Drop the constraint and undo again, or keep the new rows.",
+                ) from error
+            if known is None and type(error).__name__ == "AnalysisException":
+                raise UndoRefusedError(
+                    f"the old rows do not fit the columns that {self.log.location} has now: "
+                    f"{str(error).splitlines()[0]}",
+                    hint="Restore its previous columns, or run the job again.",
+                ) from error
+            if known is None:
+                raise
+            raise known from error
 
     def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
         """Return the partitions to read from each version: few versions, with all files present.
@@ -386,13 +407,43 @@ def append(
     _with(writer, transaction).save(location)
 
 
+def remove(
+    spark: SparkSession, location: str, files: Collection[File], transaction: Transaction
+) -> None:
+    """Remove whole data files in one commit, only once for each transaction.
+
+    No statement of Delta names files, so this is a transaction of its own library.
+    """
+    session = session_like(spark, {_USER_METADATA: _metadata(transaction)})
+    jvm: Any = session._jvm
+    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    with active(session):
+        table = delta.DeltaLog.forTable(session._jsparkSession, location)
+        ours = table.startTransaction(nothing, nothing)
+        if ours.txnVersion(transaction.app_id) >= transaction.version:
+            return
+        named = ", ".join(f"CAST(X'{path.encode().hex()}' AS STRING)" for path, _ in files)
+        found = ours.snapshot().allFiles().filter(f"path IN ({named})").collect()
+        if len(found) != len(files):
+            raise WriteConflictError(
+                f"someone else changed {location} while it was restored; nothing was written",
+                hint="Try again.",
+            )
+        actions, now = jvm.java.util.ArrayList(), jvm.java.lang.System.currentTimeMillis()
+        for file in found:
+            actions.add(file.removeWithTimestamp(now, True))
+        actions.add(delta.actions.SetTransaction(transaction.app_id, transaction.version, nothing))
+        operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
+        ours.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
+
+
 def merge(rows: DataFrame, location: str, publication: Publication, match: Match) -> None:
     """Merge rows with distinct keys into the partitions of the scope."""
     transaction = publication.transaction
     settings = {
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
         "spark.databricks.delta.write.txnVersion": str(transaction.version),
-        "spark.databricks.delta.commitInfo.userMetadata": _metadata(transaction),
+        _USER_METADATA: _metadata(transaction),
     }
     if publication.written is not None:  # the rows are stored already
         settings["spark.databricks.delta.merge.materializeSource"] = "none"

@@ -689,8 +689,7 @@ def _commit(
     held: _Holders,
 ) -> Commit:
     info = _info(actions)
-    bodies = (a.get("add") or a.get("remove") for a in actions)
-    changed = (b for b in bodies if b and b.get("dataChange", True))
+    changed = _changed_files(actions)
     touched = {_values(body, columns, names, held) for body in changed}
     metadata = _our_metadata(info.get("userMetadata"))
     identity = next((c.identity for c in columns if isinstance(c, ValueColumn)), None)
@@ -707,8 +706,15 @@ def _commit(
         operation=info.get("operation", "unknown operation"),
         metadata=metadata,
         recorded=recorded,
+        adds=all("modificationTime" in body for body in changed),  # no `remove` has one
         merged=_merged(info),
     )
+
+
+def _changed_files(actions: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the files that were added or removed by a change of data."""
+    bodies = (a.get("add") or a.get("remove") for a in actions)
+    return [body for body in bodies if body and body.get("dataChange", True)]
 
 
 _INFO: Mapping[str, type] = {

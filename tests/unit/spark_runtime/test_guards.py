@@ -30,7 +30,9 @@ class Storage:
         self.log = DeltaLog(str(log.root))
         self.restored: list[int] = []
 
-    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+    def put_back(
+        self, commits: Sequence[Commit], transaction: Transaction, added: object = None
+    ) -> None:
         self.restored += [commit.version for commit in commits]
         before = self.log.state(commits[0].version - 1)
         now = self.log.state()
