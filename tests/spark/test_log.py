@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lineage_backfill.model import DatasetRef
-from lineage_backfill.runspec.values import Target
 from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
 from spark_runtime.tables.delta.format import merge, replace
 from spark_runtime.tables.delta.log import DeltaLog
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from spark_runtime.tables.tables import Tables
 
 
 def rows(spark: SparkSession, *values: tuple[str | None, int]) -> DataFrame:
@@ -34,27 +29,6 @@ def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
         rows(spark, ("d1", 1), ("d2", 2), (None, 3)), ["d1", "d2", {"day": None}], run_id="r-0"
     )
     return made
-
-
-def test_a_cleaned_up_log_is_read_from_its_checkpoint(
-    spark: SparkSession, tables: Tables, filled: Any
-) -> None:
-    name = f"delta.`{filled.path}`"
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
-    filled.write(rows(spark, ("d1", 4), ("d1", 5)), ["d1"])
-    spark.sql(f"INSERT INTO {name} VALUES ('d2', 6)")
-    log = Path(filled.path) / "_delta_log"
-    assert (log / f"{3:020}.checkpoint.parquet").exists()
-    for version in range(3):
-        (log / f"{version:020}.json").unlink()
-    assert not DeltaLog(filled.path).state().complete
-    target = Target(dataset=DatasetRef("", ""), format="delta", columns=(), location=filled.path)
-    state = type(tables)(spark).log(target).state()
-    assert state.complete
-    assert [state.contents((day,)).rows for day in ("d1", "d2", None, "d9")] == [2, 2, 1, 0]
-    assert state.transactions == {f"lineage-backfill/b-1/r-{i}": 1500 for i in (0, 1)}
-    filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")
-    assert filled.rows() == [("d1", 7), ("d2", 2), ("d2", 6), (None, 3)]
 
 
 def test_a_delete_and_an_optimize_are_counted_as_what_they_are(
