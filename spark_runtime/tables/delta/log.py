@@ -139,10 +139,14 @@ class DeltaLog:
             held = _Holders(partial(self.state, version - 1), self.location)
             commit = _commit(version, actions, columns, names, held)
             metadata = _metadata(actions)
-            if metadata is not None and version > 0:
+            if metadata is not None and not self._begins_with(version):
                 before = self.layout(version - 1)
                 commit = replace(commit, repartitioned=_is_repartitioned(before, metadata))
             yield commit
+
+    def _begins_with(self, version: int) -> bool:
+        """Whether nothing is left of the log before a commit."""
+        return not any(older < version for held in self._list() for older in held)
 
     def first_version_since(self, instant: datetime) -> int | None:
         """Return the first version that is as new as `instant` (aware), None if none is.

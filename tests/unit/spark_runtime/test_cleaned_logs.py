@@ -259,3 +259,13 @@ def test_features_for_writers_alone_do_not_matter_to_a_reader(tmp_path: Path) ->
         },
     )
     assert DeltaLog(str(log.root)).state().version == 0
+
+
+def test_a_log_may_begin_with_a_change_of_the_schema(tmp_path: Path) -> None:
+    made = Cleaned(tmp_path)
+    made.log.commit(METADATA, add("a", "d1", 1))
+    made.log.commit(METADATA, add("b", "d2", 2))
+    made.checkpoint(add("a", "d1", 1), add("b", "d2", 2))
+    made.clean(1)
+    (event,) = history(made.open()).events
+    assert (event.version, event.changed) == (1, (("d2",),))
