@@ -212,7 +212,7 @@ def test_settings_of_another_type_are_refused_without_the_text_of_a_reference(
 def test_without_packages_there_are_our_kinds(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         create_source("catalog", {}, project=tmp_path)
-    assert caught.value.hint == "Use one of dbt."
+    assert caught.value.hint == "Use one of airflow, dbt, unity."
 
 
 def test_an_object_that_cannot_read_is_no_source(
