@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Final
@@ -41,10 +41,14 @@ _SHORT: Final = {
     3: re.compile(r"(\d{4})-Q([1-4])", re.ASCII),
     12: re.compile(r"(\d{4})()", re.ASCII),
 }
-#: A year, a month, a day or a time of a day, perhaps without the hyphens of keys.
-_PERIOD: Final = re.compile(
-    r"(\d{4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d)(?::(\d\d)(?::\d\d)?Z?)?)?)?)?", re.ASCII
-)
+#: A year, a month or a day.
+_PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+#: A date and perhaps a time in another writing than that of keys: the year first or last.
+_DATE: Final = re.compile(r"(\d{4}|\d{1,2})([-./])(\d{1,2})\2(\d{4}|\d{1,2})(.*)", re.ASCII)
+_COMPACT: Final = re.compile(r"(\d{4})()(\d\d)(\d\d)(.*)", re.ASCII)
+_CLOCK: Final = re.compile(r"[T ](\d{1,2})(?::?(\d\d))?(?::?\d\d)?(?:\.\d+)?Z?", re.ASCII)
+#: Two dates with a hyphen or a word between them.
+_TWO: Final = re.compile(r"(.{8,}?)(?:-|\s-\s|\s?:\s?|\sto\s)(.{8,})")
 
 
 class Grid(ABC):
@@ -125,34 +129,58 @@ class Grid(ABC):
         )
 
     def _meant(self, label: str) -> str:
-        """Return what a hint adds of the keys of a year, month, day or minute."""
-        period = _period(label)
-        if period is None:
-            return ""
-        first, after = map(self.zone.reached, period)
-        begin, end = self.label(self.at(first)), self.label(self.at(after - 1))
-        if begin == end:
-            return f" Did you mean {begin}?"
-        return f" For all of {label}: --from {begin} --to {end}"
+        """Return what a hint adds of the keys that a text in another writing names."""
+        periods = _periods(label)
+        if not periods:
+            two = _TWO.fullmatch(label)
+            ends = [_periods(end.strip()) for end in two.groups()] if two else []
+            if [len(end) for end in ends] != [1, 1]:
+                return ""
+            begin, end = self._keys(ends[0][0])[0], self._keys(ends[1][0])[1]
+            return f" For the range: --from {begin} --to {end}"
+        keys = [self._keys(period) for period in periods]
+        if all(begin == end for begin, end in keys):
+            return f" Did you mean {' or '.join(begin for begin, _ in keys)}?"
+        if len(keys) > 1:
+            return f" Did you mean {' or '.join(f'{first:%Y-%m-%d}' for first, _ in periods)}?"
+        named = label if _PERIOD.fullmatch(label) else f"{periods[0][0]:%Y-%m-%d}"
+        return f" For all of {named}: --from {keys[0][0]} --to {keys[0][1]}"
+
+    def _keys(self, period: tuple[datetime, datetime]) -> tuple[str, str]:
+        """Return the first and the last key of a period of local time."""
+        first, after = (self.zone.reached(one) for one in period)
+        return self.label(self.at(first)), self.label(self.at(after - 1))
 
 
-def _period(text: str) -> tuple[datetime, datetime] | None:
-    """Return the year, month, day or minute of local time that a text names, half-open."""
+def _periods(text: str) -> list[tuple[datetime, datetime]]:
+    """Return the years, months, days or minutes of local time that a text may name, half-open."""
     found = _PERIOD.fullmatch(text)
-    year, month, day, hour, minute = found.groups() if found else ("0",) * 5
-    numbers = [int(part or least) for part, least in ((year, 0), (month, 1), (day, 1))]
+    if found and not found[3]:
+        first, months = _instant(found[1], found[2] or "1", "1", "0", "0"), 1 if found[2] else 12
+        if first is None:
+            return []
+        after = (first + timedelta(days=31 * months)).replace(day=1, month=first.month % 12 + 1)
+        return [(first, after if found[2] else first.replace(year=first.year + 1))]
+    found = _DATE.fullmatch(text) or _COMPACT.fullmatch(text)
+    time = found and _CLOCK.fullmatch(found[5] or "T0")
+    if not found or not time:
+        return []
+    left, separator, middle, right = found.group(1, 2, 3, 4)
+    orders = [(left, middle, right)] if len(left) == 4 else [(right, middle, left)]
+    if len(left) < 4 and separator != ".":  # month first, as in the United States
+        orders.append((right, left, middle))
+    starts = {_instant(*order, time[1], time[2] or "0") for order in orders}
+    length = timedelta(minutes=1) if found[5] else timedelta(days=1)
+    return [(start, start + length) for start in sorted(filter(None, starts))]
+
+
+def _instant(*parts: str) -> datetime | None:
+    """Return the local time of a year, a month, a day, an hour and a minute, where it exists."""
     try:
-        clock = time(int(hour or 0), int(minute or 0))
-        first = datetime.combine(date(*numbers), clock)
+        found = datetime.strptime(" ".join(parts), "%Y %m %d %H %M")  # noqa: DTZ007 - local time
     except ValueError:
         return None
-    if not FIRST_YEAR <= first.year < LAST_YEAR - 1:
-        return None
-    if month is None:
-        return first, first.replace(year=first.year + 1)
-    if day is None:
-        return first, (first + timedelta(days=31)).replace(day=1)
-    return first, first + (timedelta(days=1) if hour is None else timedelta(minutes=1))
+    return found if FIRST_YEAR <= found.year < LAST_YEAR - 1 else None
 
 
 class _DateGrid(Grid):
