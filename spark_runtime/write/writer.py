@@ -136,7 +136,7 @@ def _indifferent(output: OutputSpec, state: TableState | None) -> tuple[str, ...
     """
     if output.scoped_by is not None:
         return (ZONE,)  # see `_refuse_other_zone`
-    fields = () if state is None else state.schema["fields"]
+    fields = () if state is None else state.schema.get("fields", ())  # Parquet keeps none
     is_generated = any(GENERATED in (field.get("metadata") or {}) for field in fields)
     return () if is_generated else (ANSI, ZONE)
 
