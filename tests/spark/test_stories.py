@@ -19,7 +19,6 @@ from lineage_backfill.errors import SpecError
 from lineage_backfill.runspec.values import InputSpec, Target
 from spark_runtime.errors import (
     RuntimeFailure,
-    SessionError,
     StaleAttemptError,
     TableError,
     UnexpectedPartitionError,
@@ -245,14 +244,26 @@ def test_there_is_no_write_without_a_scope(shared: Shared, url: str) -> None:
 
 
 @story(GITHUB + "delta-io/delta/issues/2343")
-def test_another_time_zone_does_not_move_rows_between_days(shared: Shared, url: str) -> None:
-    mine, _other = shared.keys()
-    shared.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
-        with pytest.raises(SessionError, match="timeZone"):
-            shared.write([mine], (mine, 1))
+@pytest.mark.parametrize("kind", ["delta"])
+def test_another_time_zone_does_not_move_rows_between_days(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
+) -> None:
+    made = make_table(tmp_path / "t", ("day",), kind)
+    rows = "SELECT DATE'2024-01-0{0}' AS day, TIMESTAMP'2024-01-0{0} 01:30:00Z' AS at"
+    for day in (1, 2):
+        made.write(spark.sql(rows.format(day)), [f"2024-01-0{day}"], run_id=f"first-{day}")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:  # where both instants are of the evening before
+        made.write(spark.sql(rows.format(2)), ["2024-01-02"], run_id="second")
+        with pytest.raises(UnexpectedPartitionError):
+            made.write(spark.sql(rows.format(1)), ["2024-01-02"], run_id="third")
     finally:
-        shared.spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    held = spark.read.format("delta").load(str(made.path)).selectExpr("day", "CAST(at AS STRING)")
+    assert sorted((str(day), at) for day, at in held.collect()) == [
+        ("2024-01-01", "2024-01-01 01:30:00"),
+        ("2024-01-02", "2024-01-02 01:30:00"),
+    ]
 
 
 @story(GITHUB + "delta-io/delta/pull/6544")
