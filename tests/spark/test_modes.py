@@ -24,6 +24,7 @@ from spark_runtime.undo import undo_attempts, undo_runs
 from spark_runtime.write import checks
 from spark_runtime.write.checks import WriteOptions
 from spark_runtime.write.writer import write_partitions
+from tests.sampling import a_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,16 +209,19 @@ def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, f
 
 @pytest.mark.parametrize(
     ("check", "complaint"),
-    [
-        (checks.expect_rows(at_least=3), "fewer than 3 rows in day=d1"),
-        (checks.expect_rows(at_most=0), "more than 0 rows in day=d1"),
-        (checks.within(20), r"day=d1 \(2 -> 1\)"),
-        (checks.not_null("v"), "NULL in v"),
-        (checks.unique("at"), None),
-        (lambda audit: f"{audit.frame.count()} rows", "1 rows"),
-        (lambda audit: audit.frame.count() > 1, "the check <lambda> failed"),
-        (lambda audit: audit.rows == {"day=d1": 1}, None),
-    ],
+    a_part(
+        [
+            (checks.expect_rows(at_least=3), "fewer than 3 rows in day=d1"),
+            (checks.expect_rows(at_most=0), "more than 0 rows in day=d1"),
+            (checks.within(20), r"day=d1 \(2 -> 1\)"),
+            (checks.not_null("v"), "NULL in v"),
+            (checks.unique("at"), None),
+            (lambda audit: f"{audit.frame.count()} rows", "1 rows"),
+            (lambda audit: audit.frame.count() > 1, "the check <lambda> failed"),
+            (lambda audit: audit.rows == {"day=d1": 1}, None),
+        ],
+        every=3,
+    ),
 )
 def test_a_check_that_fails_leaves_the_old_rows(
     spark: SparkSession, filled: Any, check: checks.Check, complaint: str | None

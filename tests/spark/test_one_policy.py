@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,6 +23,7 @@ from spark_runtime.configuration import load_project
 from spark_runtime.job.decorator import load_job
 from spark_runtime.job.runner import run
 from spark_runtime.job.scheduled import StartRequest, declare, run_specs
+from tests.sampling import a_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,8 +123,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.mark.parametrize("place", WRITES)
-@pytest.mark.parametrize("mode", get_args(WriteMode))
+@pytest.mark.parametrize(("mode", "place"), a_part(product(get_args(WriteMode), WRITES), every=5))
 def test_a_planned_and_a_scheduled_run_leave_equal_tables(
     spark: SparkSession,
     tables: Tables,

@@ -160,7 +160,7 @@ def check_stands(spark: SparkSession, path: Path, error: RuntimeFailure, *, ours
 @pytest.mark.parametrize(
     ("mode", "step", "end"),
     a_part(
-        [(m, s, end) for m in WAYS for s in steps_of(m) for end in ("goes on", "raises")], every=5
+        [(m, s, end) for m in WAYS for s in steps_of(m) for end in ("goes on", "raises")], every=9
     ),
 )
 def test_no_row_is_lost_where_somebody_else_commits(
@@ -242,7 +242,7 @@ def test_no_fence_is_raised_in_a_table_that_it_has_created(
             ),
             *itertools.product(MODES, [1], ["staged", "committing", "committed"]),
         ],
-        every=5,
+        every=8,
     ),
 )
 def test_of_two_attempts_at_once_the_later_one_stands_alone(
@@ -355,7 +355,7 @@ KILLED = [
 ]
 
 
-_EVERY = 4
+_EVERY = 7
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from spark_runtime.configuration import load_project
 from spark_runtime.job.decorator import load_job
 from spark_runtime.job.runner import run
 from spark_runtime.job.scheduled import StartRequest, declare, run_specs
+from tests.sampling import a_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +157,7 @@ def expected(
         yield left(spark, tables, folder, folder.name, "planned")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", a_part([1, 2, 3], every=3))
 def test_what_is_scattered_does_what_one_place_states(
     spark: SparkSession,
     tables: Tables,
