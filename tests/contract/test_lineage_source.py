@@ -120,7 +120,7 @@ def test_without_events_the_catalogue_gives_the_same_edges(
     replay = Replay(version, scenario, purged=1_000_000)
     server, files = from_marquez(replay), from_events(replay.posted, tmp_path)
     assert edges(server) == edges(files)
-    assert server.column_edges == files.column_edges
+    assert server.column_edges == ()  # they are in the events of runs; without them readers stay
 
 
 def test_a_job_whose_events_are_gone_beside_others_that_have_them(

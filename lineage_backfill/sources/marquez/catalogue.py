@@ -314,8 +314,6 @@ class Catalogue:
             page = self._api.readable(":".join(name), partial(self._api.find, dataset_path(name)))
             if page is None:
                 continue
-            # `/column-lineage` has less about the current version than these facets, and edges of
-            # older versions and failed runs, which must not be followed.
             facets = {"schema": {"fields": page.get("fields")}, **_tagged(page)}
             # The page of an alias is that of its dataset.
             item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
