@@ -229,7 +229,6 @@ store = { url = "env:NOR_THIS" }
 [[target.stage.notify]]
 on = ["failed"]
 webhook = "https://hooks.example.org/x"
-secret = "env:NOR_THAT"
 """
     assert load(tmp_path, FILE + added).target == ""
     assert load(tmp_path, FILE + added, flag_target="prod").target == "prod"
