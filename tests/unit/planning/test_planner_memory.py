@@ -11,6 +11,7 @@ import pytest
 from lineage_backfill.planning import lookup as resolver
 from lineage_backfill.planning.planner import Planner
 from lineage_backfill.plans.document import plan_to_dict
+from tests.sampling import a_part
 from tests.unit.planning.world import NOW, declarations, lineage, request
 
 TOML = """dataset = [
@@ -47,7 +48,7 @@ def held_after(planner: Planner, first: int, last: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alike", [1, 120])
+@pytest.mark.parametrize("alike", a_part([120, 1], every=2))
 def test_a_planner_does_not_grow_with_the_requests_that_it_serves(alike: int) -> None:
     snapshot = lineage(EDGES + "".join(ALIKE[:alike]))
     declared = declarations(TOML, max_runs=20)
