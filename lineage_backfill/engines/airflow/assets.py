@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lineage_backfill.engines.airflow.api import segment
 from lineage_backfill.engines.airflow.engine import AirflowSettings
+from lineage_backfill.engines.airflow.slices import instant
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
@@ -124,14 +125,14 @@ class AirflowAssets:
                 if job is None or state is None:
                     continue
                 run = runs[one["dag_run_id"]]
-                start, end = _time(run["data_interval_start"]), _time(run["data_interval_end"])
+                start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
                 is_sliced = start != end and run.get("run_type") != "manual"
                 yield ObservedRun(
                     job=job,
                     run_id=f"{run['dag_run_id']}/{one['id']}",
                     state=state,
-                    started_at=_time(one["start_date"]),
-                    ended_at=_time(one["end_date"]),
+                    started_at=instant(one["start_date"]),
+                    ended_at=instant(one["end_date"]),
                     nominal_start=start if is_sliced else None,
                     nominal_end=end if is_sliced else None,
                     partition_key=run.get("partition_key"),
@@ -140,7 +141,3 @@ class AirflowAssets:
 
 def _datasets(uris: set[str]) -> tuple[DatasetRef, ...]:
     return tuple(sorted(DatasetRef(*(address_names(uri) or ("asset", uri))) for uri in uris))
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
