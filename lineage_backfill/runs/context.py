@@ -27,7 +27,7 @@ from lineage_backfill.runs.observations import RecordedRuns
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runs.tail import same_roots, tail_of
 from lineage_backfill.runspec.build import RecordedWrites
-from lineage_backfill.staleness.record import TableRecord
+from lineage_backfill.staleness.record import Run, TableRecord
 
 
 @dataclass(eq=False)
@@ -153,29 +153,28 @@ class ExecutionContext:
             root=self.root,
             outbox=self.outbox,
             lineage_url=self.lineage_url,
-            recorded=RecordedWrites(of_dataset=self._written(resolver), of_job=self._appended()),
+            recorded=self._recorded_writes(resolver),
             append_again="append-again" in self.plans[0].request.get("allow", ()),
         )
 
-    def _appended(self) -> Callable[[JobRef], PartitionSet]:
-        """Return what gives the run keys of a job's recorded runs that were not undone."""
+    def _recorded_writes(self, resolver: Resolver) -> RecordedWrites:
+        """Return what recorded runs have written; each part is read once, when it is needed.
+
+        A run of the plans counts for a dataset: what a run reads of it has been written by then.
+        """
         recorded = self.recorded(self.snapshot)
+
+        def done(job: JobRef) -> list[Run]:
+            return [run for run in recorded(job) if run.ended_at is not None and run.is_certain]
+
+        @cache
+        def undone() -> frozenset[str]:
+            records = self.store.backfills()
+            return frozenset(one.id for one in records if one.undo_of or one.undone_by)
 
         @cache
         def appended(job: JobRef) -> PartitionSet:
-            records = self.store.backfills()
-            undone = {one.id for one in records if one.undo_of or one.undone_by}
-            done = (run for run in recorded(job) if run.ended_at is not None and run.is_certain)
-            return PartitionSet.union(run.keys for run in done if run.backfill not in undone)
-
-        return appended
-
-    def _written(self, resolver: Resolver) -> Callable[[DatasetRef], PartitionSet]:
-        """Return what gives the partitions of a dataset that recorded runs wrote.
-
-        A run of the plans counts: what a run reads of it has been written by then.
-        """
-        recorded = self.recorded(self.snapshot)
+            return PartitionSet.union(run.keys for run in done(job) if run.backfill not in undone())
 
         @cache
         def written(dataset: DatasetRef) -> PartitionSet:
@@ -184,8 +183,7 @@ class ExecutionContext:
                 for job in resolver.edges.writers.get(dataset, ())
                 for output in resolver.job(job).outputs
                 if output.dataset == dataset and output.mapping is not None
-                for run in recorded(job)
-                if run.ended_at is not None and run.is_certain
+                for run in done(job)
             ]
             calendar = resolver.calendar(dataset)
             parts = (part for plan in self.plans for run in plan.runs or () for part in run.writes)
@@ -196,4 +194,4 @@ class ExecutionContext:
             ]
             return PartitionSet.union(found)
 
-        return written
+        return RecordedWrites(of_dataset=written, of_job=appended)
