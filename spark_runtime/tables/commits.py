@@ -339,21 +339,10 @@ def _takes_back(commit: Commit, other: Commit) -> bool:
     )
 
 
-def refuse_foreign_change(
-    log: TableLog,
-    since: Since,
-    state: TableState,
-    scope: Scope,
-    run: RunSpec,
-    until: int | None,
-    adds: bool,
-) -> None:
-    """Raise WriteConflictError with the commit, unless only the run itself changed the scope."""
-    found = foreign_change(log, since, state, scope, run, until, adds)
-    if found is not None:
-        who, touched = found
-        named = listed(sorted(describe(scope.columns, values) for values in touched))
-        raise WriteConflictError(
-            f"{who} changed {named} after this run had started",
-            hint="Let the other writer finish, then retry the run.",
-        )
+def conflict(scope: Scope, who: str, touched: Collection[Any]) -> WriteConflictError:
+    """Return the error for a foreign change of a part of the scope."""
+    named = listed(sorted(describe(scope.columns, values) for values in touched))
+    return WriteConflictError(
+        f"{who} changed {named} after this run had started",
+        hint="Let the other writer finish, then retry the run.",
+    )

@@ -46,12 +46,13 @@ from spark_runtime.tables.by_value import ValueColumn
 from spark_runtime.tables.commits import (
     app_id,
     commit_number,
+    conflict,
     fence_number,
+    foreign_change,
     is_of,
     left_standing,
     miscounted,
     put_back,
-    refuse_foreign_change,
     refuse_stale,
     standing,
     verify_put_backs,
@@ -314,10 +315,11 @@ class _Write:
             )
 
     def _refuse_foreign_changes(self, state: TableState, until: int | None = None) -> None:
-        if state.version >= 0 or self.since.version >= 0:
-            refuse_foreign_change(
-                self.log, self.since, state, self.scope, self.run, until, self._adds
-            )
+        if state.version < 0 and self.since.version < 0:
+            return
+        found = foreign_change(self.log, self.since, state, self.scope, self.run, until, self._adds)
+        if found is not None:
+            raise conflict(self.scope, *found)
 
     def _new(self) -> DataFrame:
         """Return the rows to publish in the table's shape; for a merge, one per key."""
