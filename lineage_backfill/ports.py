@@ -317,9 +317,8 @@ class Settings:
 class Submission:
     """What is stored with a new backfill, in addition to its plan; instants are aware, in UTC.
 
-    It begins at `scheduled_for`. `parameters` are given to
-    every job. `undo_of` is the backfill that this one undoes. Without a `title` the executor makes
-    one from the plan.
+    It begins at `scheduled_for`. `parameters` are given to every job. `undo_of` is
+    the backfill that this one undoes. Without a `title` the executor makes one from the plan.
     """
 
     title: str = ""

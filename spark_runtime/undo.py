@@ -45,8 +45,8 @@ def undo_runs(
     that of an attempt that wrote nothing. Returns `{"version", "partitions"}`: the version with the
     old rows (None: nothing to do) and the restored partitions. Raises UndoRefusedError, with
     nothing changed, if another writer changed them since (with its commit), if old files are gone,
-    or if the log no longer goes back to them: `recorded` says of which attempts it does, and
-    `dataset` names the table in it.
+    or if the log no longer goes back to them. `recorded` holds what the run store knows of the
+    attempts; `dataset` is the name of the table there.
     """
     assert_safe(spark, but=(ANSI, ZONE))
     if format == "parquet":

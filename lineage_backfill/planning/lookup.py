@@ -173,11 +173,10 @@ class Resolver(DeclarationResolver):
 
     def asked_keys(self, ref: JobRef) -> tuple[str, ...]:
         """Return the keys that the request names of a job; none where a range or box is named."""
-        keys = [key for key in self._asked.get(ref) or () if isinstance(key, str)]
-        plain = len(keys) == len(self._asked.get(ref) or ()) and not any(
-            ".." in k or k == "*" for k in keys
-        )
-        return tuple(dict.fromkeys(keys)) if plain else ()
+        asked = self._asked.get(ref) or ()
+        keys = dict.fromkeys(key for key in asked if isinstance(key, str))
+        is_plain = all(isinstance(key, str) and ".." not in key and key != "*" for key in asked)
+        return tuple(keys) if is_plain else ()
 
     def memo(self) -> KeyMemo:
         """Return results of mappings, with those of earlier plans unless they are too many."""

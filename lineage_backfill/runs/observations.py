@@ -77,7 +77,7 @@ def records_of(
 def readings(
     declarations: Declarations, snapshot: LineageSnapshot, traces: Callable[[], Traces]
 ) -> Iterator[ObservedRun]:
-    """Yield what runs of the run store read of inputs of which only the newest key counts.
+    """Yield which newest keys of inputs the runs of the run store have read.
 
     `traces` opens the store, and is called only where a job declares such an input.
     """

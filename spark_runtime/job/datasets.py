@@ -31,10 +31,10 @@ class Calendar:
     """The keys of one dimension; exactly one of grain, cron, every, boundaries and keys is given.
 
     `boundaries` lists keys with the local start and end of each, or names a CSV file, relative to
-    the folder of the code. `start` and
-    `end` are the first and the last key; without `end` the last one is the newest complete period,
-    less `data_lag` periods. `keys` are static labels, or the word "runtime".
-    `zone` is UTC by default; in a product it may be that of each key, as in a project file.
+    the folder of the code. `start` and `end` are the first and the last key; without `end` the last
+    one is the newest complete period, less `data_lag` periods. `keys` are static labels, or the
+    word "runtime". `zone` is UTC by default; in a product it may be that of each key, as in a
+    project file.
     """
 
     _: KW_ONLY

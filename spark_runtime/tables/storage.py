@@ -98,6 +98,6 @@ class Storage(Protocol):
         """Atomically restore what these commits (oldest first) touched.
 
         No other commit may have touched it since, unless they only `added` files, which are then
-        removed. On a RuntimeFailure nothing has changed; no-op if
-        the transaction is not above those of the same app id.
+        removed. On a RuntimeFailure nothing has changed; no-op if the transaction is not above
+        those of the same app id.
         """

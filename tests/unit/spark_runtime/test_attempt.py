@@ -58,7 +58,7 @@ def test_a_run_whose_result_file_has_no_place_ends_as_it_would(
 
 
 class NoTable(Tables):
-    """Tables of which none exists yet."""
+    """Tables that do not exist yet."""
 
     def __init__(self) -> None:
         pass
