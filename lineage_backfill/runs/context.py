@@ -169,7 +169,7 @@ class ExecutionContext:
 
         @cache
         def undone() -> frozenset[str]:
-            records = self.store.backfills()
+            records = self.store.backfills(deleted=True)
             return frozenset(one.id for one in records if one.undo_of or one.undone_by)
 
         @cache

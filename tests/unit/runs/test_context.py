@@ -93,3 +93,5 @@ def test_a_run_that_appends_names_the_keys_of_recorded_runs_that_stand(
     assert places() == [None, [[0, 0]]]
     executor.start(first, Submission(undo_of=backfill))
     assert places() == [None, None]
+    store.delete(backfill, now=NOW)  # hidden only: it stays undone
+    assert places() == [None, None]
