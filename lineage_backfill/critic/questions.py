@@ -18,12 +18,14 @@ from lineage_backfill.plans.plan import Decision, Plan
 from lineage_backfill.project.locations import dataset_storage
 
 Kind = Literal["same-table", "job-names", "replaced", "sources"]
-#: A date in a name, with its form; an id of a run.
+#: A day or month in a name, with its form; an id or the time of a run.
 _DATE: Final = re.compile(
-    r"(?<!\d)(?:(?:19|20)\d\d)([-_.]?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?!\d)", re.ASCII
+    r"(?<!\d)(?:19|20)\d\d([-_.]?)(?:0[1-9]|1[0-2])(\1(?:0[1-9]|[12]\d|3[01]))?(?!\d)", re.ASCII
 )
 _ID: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{8}_\d{6}_\d{5}_\w{5}|(?<!\d)\d{9,}(?!\d)",
+    r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|\d{8}_\d{6}_\d{5}_\w{5}"
+    r"|(?<!\d)(?:19|20)\d\d([-_.]?)[01]\d\1[0-3]\d[-_.T ]?[0-2]\d(?:([-_.:]?)[0-5]\d){0,2}"
+    r"(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?(?!\d)|(?<!\d)\d{9,}(?:_\d+)*(?!\d)",
     re.ASCII,
 )
 #: Ways of writing that have sources.
@@ -79,6 +81,10 @@ def decisions(
             yield Decision(kind=one.kind, text=f"{one.text} [[job]] {one.lines[-1]}")
         elif one.kind == "sources":
             yield Decision(kind=one.kind, text=one.text)
+        elif one.kind == "replaced" and planned.issuperset(one.jobs):
+            modes = {mode for ref in one.jobs for _, mode in snapshot.jobs[ref].modes}
+            if modes and modes.isdisjoint({"overwrite"}):  # others meet as two writers
+                yield Decision(kind=one.kind, text=f"{one.text} (`replaces` in its [[job]])")
 
 
 def _tables(snapshot: LineageSnapshot) -> Iterator[Question]:
@@ -124,9 +130,11 @@ def _alike(read: DatasetRef, written: DatasetRef) -> str | None:
     if any(len(part) < 2 for part in parts) or parts[0][-2:] != parts[1][-2:]:
         return None
     places = [dataset_storage(*ref[:2]) for ref in (read, written)]
-    if read.namespace == written.namespace or all(places):
-        return None
-    return "Both end alike"
+    if all(places):
+        first, second = (str(place).split("/", 3) for place in places)
+        is_other_host = first[0] == second[0] == "hdfs:" and first[3] == second[3]
+        return "Only their hosts differ" if is_other_host else None
+    return None if read.namespace == written.namespace else "Both end alike"
 
 
 def _differ(one: Spelling, other: Spelling) -> str | None:
@@ -162,7 +170,7 @@ def _job_names(snapshot: LineageSnapshot) -> Iterator[Question]:
         if (node.reads or node.writes) and (pattern := _pattern(ref.name)):
             found.setdefault((ref.namespace, pattern), []).append(ref)
     for (namespace, pattern), refs in sorted(found.items()):
-        if len(refs) > 1:
+        if len(refs) >= (2 if "{id}" in pattern or "%d" in pattern else 3):
             stem = NamePattern(pattern).stem or "job"
             yield Question(
                 kind="job-names",
@@ -186,7 +194,8 @@ def _pattern(name: str) -> str | None:
     if found := _ID.search(name):
         middle = "{id}"
     elif found := _DATE.search(name):
-        middle = f"{{day:%Y{found[1]}%m{found[1]}%d}}"
+        grain, day = ("day", f"{found[1]}%d") if found[2] else ("month", "")
+        middle = f"{{{grain}:%Y{found[1]}%m{day}}}"
     else:
         return None
     pattern = escaped(name[: found.start()]) + middle + escaped(name[found.end() :])

@@ -1,7 +1,7 @@
 """Locations of tables: local paths, URLs of other file systems, names in a catalog.
 
 One rule decides which names mean one location. Storage: the scheme's family (`s3`, `s3a` and
-`s3n` are one, as are `gs` and `gcs`, and `abfs` and `wasb` with both hosts of an account), the
+`s3n` are one, as are `gs` and `gcs`, and `abfs` and `wasb` with all hosts of an account), the
 authority without a key or user, and the path, decoded, without empty segments; part files and
 folders of partitions belong to the table above them. `/dbfs` is `dbfs:/`, a path alone is `file:`,
 `hdfs` has port 8020 by default. Tables: the parts of the name in lower case, without Spark's own
@@ -74,7 +74,8 @@ def _authority(scheme: str, authority: str) -> str:
     if scheme == "file":
         return "" if authority == "localhost" else authority
     if scheme == "abfs":
-        return authority.replace(".blob.", ".dfs.")
+        host = authority.replace(".blob.", ".dfs.")
+        return host if "." in host.rpartition("@")[2] else f"{host}.dfs.core.windows.net"
     if scheme in ("s3", "hdfs"):
         authority = authority.rpartition("@")[2]  # a key or a user
     return authority.removesuffix(_NAME_NODE) if scheme == "hdfs" else authority

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,8 +17,6 @@ _MARKS = re.compile(r'["{\[]')
 _DEEPEST = 4  # an array of wrapped texts
 #: What every event has, and no other line of a log: Spark's streaming reports have an object there.
 _OF_EVENT = re.compile(rb'\\*"eventTime\\*"\s*:\s*\\*"|\\*"schemaURL\\*"\s*:')
-#: The members in which structured logs have their text.
-_TEXTS = ("event", "message", "msg", "log")
 #: How a file of events begins, whole or cut off.
 _BEGINNING = re.compile(rb"\s*(\{|\[\s*(\{|$))")
 
@@ -104,9 +103,10 @@ def logged_events(line: bytes) -> list[Any]:
         if _is_event(value):
             found.append(value)
         elif isinstance(value, dict):
-            texts = [value[name] for name in _TEXTS if type(value.get(name)) is str]
-            for inner in texts:
-                found += logged_events(inner.encode("utf-8", "surrogateescape"))
+            for inner in value.values():
+                if isinstance(inner, dict | str):
+                    text_of = inner if isinstance(inner, str) else json.dumps(inner)
+                    found += logged_events(text_of.encode("utf-8", "surrogateescape"))
         at = end
     if not found:
         raise ValueError("the line names an event, but holds no complete one")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -24,12 +24,15 @@ _ROOT: Final = re.compile(r"[^/]+://[^/]*/")
 _WITH_WILDCARDS: Final = "bigquery"
 
 
-def with_covered(snapshot: LineageSnapshot) -> LineageSnapshot:
+def with_covered(
+    snapshot: LineageSnapshot, is_counted: Callable[[DatasetRef], object] | None = None
+) -> LineageSnapshot:
     """Return the lineage with an edge from each written table to the readers of a name around it.
 
-    A name that nothing writes also reads the table whose folder it lies in.
+    A name that nothing writes also reads the table whose folder it lies in. Written names are those
+    that are `counted`, or all.
     """
-    written = _forms(snapshot, snapshot.writers)
+    written = _forms(snapshot, filter(is_counted, snapshot.writers))
     read = dict.fromkeys(ref for node in snapshot.jobs.values() for ref in _read(node))
     ordered = sorted(written)
     found: dict[DatasetRef, tuple[DatasetRef, ...]] = {}
@@ -64,7 +67,7 @@ def _covering(node: JobNode, found: Mapping[DatasetRef, tuple[DatasetRef, ...]])
         node,
         reads=tuple(sorted(reads)),
         former_reads=tuple(sorted(former)),
-        covers=tuple(sorted((ref, one) for one, ref in covers.items())),
+        covers=tuple(sorted({*node.covers, *((ref, one) for one, ref in covers.items())})),
     )
 
 
@@ -75,7 +78,7 @@ def _forms(snapshot: LineageSnapshot, refs: Iterable[DatasetRef]) -> dict[str, l
         node = snapshot.datasets.get(ref)
         for name in (ref, *(node.aliases if node else ())):
             form = _form(name)
-            if form and not _ROOT.fullmatch(form):
+            if form:
                 found.setdefault(form, []).append(ref)
     return found
 
@@ -91,7 +94,7 @@ def _inside(form: str, ordered: list[str]) -> Iterator[str]:
     glob = _GLOB.search(form)
     if glob is None and form.startswith(f"{_WITH_WILDCARDS}:"):
         return
-    begin = form[: glob.start()] if glob else f"{form}/"
+    begin = form[: glob.start()] if glob else f"{form.rstrip('/')}/"
     for place in ordered[bisect_left(ordered, begin) :]:
         if not place.startswith(begin):
             return
@@ -102,8 +105,10 @@ def _inside(form: str, ordered: list[str]) -> Iterator[str]:
 def _around(form: str) -> Iterator[str]:
     """Yield the folders around a place, the nearest first, or around what a glob matches."""
     glob = _GLOB.search(form)
-    form = form[: glob.start()] if glob else form
-    while (form := form.rpartition("/")[0]) and not _ROOT.fullmatch(f"{form}/"):
+    form = f"{form[: glob.start()]}*" if glob else form
+    while not _ROOT.fullmatch(form):
+        form = form.rpartition("/")[0]
+        form = f"{form}/" if _ROOT.fullmatch(f"{form}/") else form
         yield form
 
 

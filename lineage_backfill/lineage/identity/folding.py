@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lineage_backfill.errors import AmbiguousNameError
+from lineage_backfill.lineage.identity.covers import with_covered
 from lineage_backfill.lineage.identity.merge import merge_datasets
+from lineage_backfill.lineage.identity.naming import same_space, ways_to_write
 from lineage_backfill.lineage.inference.windows import Slot, add_windows
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef
@@ -52,11 +54,15 @@ class Folding:
 
     def find(self, ref: DatasetRef) -> Part | None:
         """Return what a name means; None if it does not name a partition."""
+        if not self._patterns or self._is_exact(ref):
+            return None
+        names, here = ways_to_write(ref), same_space(ref.namespace)
         for pattern, declared in self._patterns:
-            if self._space(declared) in (None, ref.namespace):
-                key = pattern.match(ref.name, _time(declared)[1])
-                if key is not None and not self._is_exact(ref):
-                    return _part(DatasetRef(ref.namespace, declared.name), declared, key)
+            space = self._space(declared) or ref.namespace
+            if same_space(space) == here:
+                keys = (pattern.match(name, _time(declared)[1]) for name in names)
+                if key := next(filter(None, keys), None):
+                    return _part(DatasetRef(space, declared.name), declared, key)
         return None
 
     def _is_exact(self, ref: DatasetRef) -> bool:
@@ -96,6 +102,8 @@ class Folding:
             parts = {name: part for name in (ref, *aliases) if (part := self.find(name))}
             if parts:
                 found |= {ref: next(iter(parts.values())), **parts}
+        # Readers of a folder or glob around such names, which the dataset's own name does not tell.
+        snapshot = with_covered(snapshot, found.__contains__)
         newest_last = sorted(found, key=lambda ref: (str(found[ref].keys), ref))
         folded = merge_datasets(snapshot, {ref: found[ref].dataset for ref in newest_last})
         slots = {ref: part.slot for ref, part in found.items() if part.slot is not None}

@@ -36,9 +36,9 @@ def identified(
         declared = jobs.find(ref)
         return (declared and declared.edges_of) or edges_of
 
-    once = same_jobs(tie_jobs(snapshot, declarations), declarations)
-    tied = Places(declarations, folders=folders).tie(Folding(declarations).fold(once))
-    whole = with_covered(with_recent_reads(with_column_sources(tied), span))
+    folded = Folding(declarations).fold(tie_jobs(snapshot, declarations))
+    once = same_jobs(Places(declarations, folders=folders).tie(folded), declarations)
+    whole = with_covered(with_recent_reads(with_column_sources(once), span))
     return _folded(whole, declarations, applications=applications)
 
 

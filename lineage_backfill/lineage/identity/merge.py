@@ -303,6 +303,9 @@ def _renamed(node: JobNode, into: Mapping[DatasetRef, DatasetRef]) -> JobNode:
         former_reads=tuple(sorted(former_reads - reads)),
         former_writes=tuple(sorted(former_writes - writes)),
         modes=tuple(sorted({into.get(ref, ref): mode for ref, mode in node.modes}.items())),
+        covers=tuple(
+            sorted({(into.get(a, a), into.get(b, b)) for a, b in node.covers if into.get(a, a) != into.get(b, b)})
+        ),
         past_reads=tuple(
             (when, tuple(sorted({into.get(ref, ref) for ref in refs})))
             for when, refs in node.past_reads

@@ -36,13 +36,14 @@ class Platform:
 
 
 _PLATFORMS: Final[Mapping[str, Platform]] = {
-    "awsathena": Platform(section="Athena", parts=3, case="lower"),
+    "awsathena": Platform(section="Athena", parts=3, case="lower", port=443),
     "bigquery": Platform(section="BigQuery", parts=3, case="exact"),
     "cassandra": Platform(section="Cassandra", parts=2, case="lower", port=9042),
     "clickhouse": Platform(section="ClickHouse", parts=2, case="exact", port=8123),
     "crate": Platform(section="CrateDB", parts=3, case="lower", port=5432),
     "db2": Platform(section="DB2", parts=3, case="upper", port=50000),
     "duckdb": Platform(section="DuckDB", parts=3, case="lower"),
+    "kafka": Platform(section="Kafka", parts=1, case="exact", port=9092),
     "mssql": Platform(section="MSSQL", parts=3, case="setting", port=1433),
     "mysql": Platform(section="MySQL", parts=2, case="setting", port=3306),
     "oceanbase": Platform(section="OceanBase", parts=2, case="setting", port=2881),
@@ -79,7 +80,7 @@ _SPACE: Final = re.compile(
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|\[([^\]]*)\]|([^."`\[\]]+)')
 #: Schemes whose namespaces have no host.
 _WITHOUT_HOST: Final = ("bigquery", "duckdb")
-_CATALOG_PORT: Final = re.compile(r"(?<=[a-z0-9]):(?:9083|10000)\Z")
+_CATALOG_PORT: Final = re.compile(r"(?<=[a-z0-9]):(?:443|9083|10000)\Z")
 #: What BigQuery adds to a table's name: a partition, or a time to read it as of.
 _DECORATOR: Final = re.compile(r"\$[\w~]*|@-?\d+(?:--?\d*)?")
 
@@ -118,9 +119,9 @@ def spelling(ref: DatasetRef) -> Spelling | None:
     scheme, platform, authority = found
     name = ref.name.strip().lstrip("/")
     if scheme == "bigquery":
-        name = _DECORATOR.sub("", name)
+        name = _DECORATOR.sub("", name.replace("`", ""))
         name = name.replace(":", ".", 1) if name.count(".") == 1 else name
-    pieces = _PART.findall(name)
+    pieces = _PART.findall(name) if platform.parts > 1 else [("", "", "", name)]
     parts = tuple(
         double.replace('""', '"') or back.replace("``", "`") or bracket or plain
         for double, back, bracket, plain in pieces
@@ -149,6 +150,9 @@ def _platform(namespace: str) -> tuple[str, Platform, str] | None:
 
 def _space(scheme: str, platform: Platform, authority: str) -> str:
     """Return the form of a namespace: no user, no default port, the platform's own host."""
+    if "," in authority:  # the brokers of a cluster, in any order
+        hosts = sorted(_space(scheme, platform, one) for one in authority.split(","))
+        return ",".join(hosts)
     host, colon, port = authority.casefold().rpartition("@")[2].partition(":")
     host = host.rstrip(".")
     if platform.domain is not None and (known := re.fullmatch(platform.domain[0], host)):
@@ -159,6 +163,36 @@ def _space(scheme: str, platform: Platform, authority: str) -> str:
         return scheme
     port = port if colon and port else str(platform.port or "")
     return f"{scheme}://{host}:{port}" if port else f"{scheme}://{host}"
+
+
+@lru_cache(maxsize=1024)
+def same_space(namespace: str) -> str:
+    """Return the form of a namespace that all ways to write it have.
+
+    >>> same_space("s3a://lake") == same_space("s3://lake/"), same_space("shop")
+    (True, 'shop')
+    """
+    probe = DatasetRef(namespace, "x")
+    read = spelling(probe)
+    return read.space if read else dataset_storage(*probe[:2]) or namespace
+
+
+def ways_to_write(ref: DatasetRef) -> dict[str, None]:
+    """Return the name of a dataset as it stands, then in the other ways that its platform reads.
+
+    >>> list(ways_to_write(DatasetRef("postgres://db", "Shop.orders")))
+    ['Shop.orders', 'shop.orders', 'SHOP.ORDERS']
+    >>> list(ways_to_write(DatasetRef("s3://lake", "/orders/")))
+    ['/orders/', 'orders', '/orders']
+    """
+    names, read = [ref.name], spelling(ref)
+    if read is not None and read.platform.case in ("upper", "lower") and not read.fixed:
+        plain = ".".join(read.parts)
+        names += [plain.lower(), plain.upper()]
+    elif read is None and dataset_storage(*ref[:2]) is not None:
+        plain = ref.name.strip("/")
+        names += [plain, f"/{plain}"]
+    return dict.fromkeys(names)
 
 
 def plain_name(ref: DatasetRef) -> DatasetRef:

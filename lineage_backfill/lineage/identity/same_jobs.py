@@ -13,7 +13,7 @@ from msgspec import structs
 
 from lineage_backfill.lineage.identity.merge import last_completed, merge_jobs, newest_of
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.patterns import NamePattern
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
 from lineage_backfill.project.forms import is_glob
@@ -65,12 +65,21 @@ def _by_pattern(
 def _by_id(
     snapshot: LineageSnapshot, exact: Mapping[JobRef, JobDeclaration]
 ) -> dict[JobRef, JobRef]:
-    """Map names of one stable id to the declared one, else that of the last run."""
-    groups: dict[tuple[str, str], list[JobRef]] = {}
+    """Map names of one stable id to the declared one, else that of the last run.
+
+    Jobs that write other tables are those of another database, as a developer's own.
+    """
+    groups: dict[tuple[str, str], dict[tuple[DatasetRef, ...], list[JobRef]]] = {}
     for ref, node in snapshot.jobs.items():
         if node.stable_id and not node.is_test:  # a test has the id of its model
-            groups.setdefault((ref.namespace, node.stable_id), []).append(ref)
-    several = [refs for refs in groups.values() if len(refs) > 1]
+            tables = groups.setdefault((ref.namespace, node.stable_id), {})
+            tables.setdefault(node.writes, []).append(ref)
+    several = []
+    for tables in groups.values():
+        if len(tables) == 2:  # one that names no table is of the only one that others name
+            silent = tables.pop((), [])
+            next(iter(tables.values())).extend(silent)
+        several += [refs for refs in tables.values() if len(refs) > 1]
     if not several:
         return {}
     ended = last_completed(snapshot)
