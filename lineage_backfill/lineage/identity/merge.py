@@ -304,7 +304,13 @@ def _renamed(node: JobNode, into: Mapping[DatasetRef, DatasetRef]) -> JobNode:
         former_writes=tuple(sorted(former_writes - writes)),
         modes=tuple(sorted({into.get(ref, ref): mode for ref, mode in node.modes}.items())),
         covers=tuple(
-            sorted({(into.get(a, a), into.get(b, b)) for a, b in node.covers if into.get(a, a) != into.get(b, b)})
+            sorted(
+                {
+                    (into.get(a, a), into.get(b, b))
+                    for a, b in node.covers
+                    if into.get(a, a) != into.get(b, b)
+                }
+            )
         ),
         past_reads=tuple(
             (when, tuple(sorted({into.get(ref, ref) for ref in refs})))

@@ -62,6 +62,13 @@ LOGS = {
         json.dumps({"log": text + "\n", "stream": "stdout"}) + "\n"
         for text in ("starting", ONE, f"INFO {TWO}")
     ),
+    "journald": "".join(
+        json.dumps({"MESSAGE": text, "PRIORITY": "6"}) + "\n" for text in ("starting", ONE, TWO)
+    ),
+    "Google Cloud": "".join(
+        json.dumps({"severity": "INFO", "jsonPayload": payload}) + "\n"
+        for payload in ({"message": "starting"}, {"message": f"INFO {ONE}"}, json.loads(TWO))
+    ),
 }
 
 
