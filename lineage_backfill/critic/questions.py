@@ -73,18 +73,30 @@ def decisions(
     changed = {one.dataset for one in plan.changed}
     changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
     for one in asked:
-        if one.kind == "same-table":
-            left = [ref.name for ref in one.jobs if ref not in planned]
-            if left and not changed.isdisjoint(one.written):
-                yield Decision(kind=one.kind, text=f"{one.text} {listed(left)} would follow")
-        elif one.kind == "job-names" and len(planned.intersection(one.jobs)) > 1:
-            yield Decision(kind=one.kind, text=f"{one.text} [[job]] {one.lines[-1]}")
-        elif one.kind == "sources":
-            yield Decision(kind=one.kind, text=one.text)
-        elif one.kind == "replaced" and planned.issuperset(one.jobs):
-            modes = {mode for ref in one.jobs for _, mode in snapshot.jobs[ref].modes}
-            if modes and modes.isdisjoint({"overwrite"}):  # others meet as two writers
-                yield Decision(kind=one.kind, text=f"{one.text} (`replaces` in its [[job]])")
+        if text := _bearing(one, planned, changed, snapshot):
+            yield Decision(kind=one.kind, text=text)
+
+
+def _bearing(
+    one: Question,
+    planned: Collection[JobRef],
+    changed: Collection[DatasetRef],
+    snapshot: LineageSnapshot,
+) -> str | None:
+    """Return a question as a plan asks it; None if it does not matter there."""
+    if one.kind == "sources":
+        return one.text
+    if one.kind == "same-table":
+        left = [ref.name for ref in one.jobs if ref not in planned]
+        matters = left and any(ref in changed for ref in one.written)
+        return f"{one.text} {listed(left)} would follow" if matters else None
+    both = sum(ref in planned for ref in one.jobs) > 1
+    if one.kind == "job-names":
+        return f"{one.text} [[job]] {one.lines[-1]}" if both else None
+    modes = {mode for ref in one.jobs for _, mode in snapshot.jobs[ref].modes}
+    if both and modes and "overwrite" not in modes:  # others meet as two writers
+        return f"{one.text} (`replaces` in its [[job]])"
+    return None
 
 
 def _tables(snapshot: LineageSnapshot) -> Iterator[Question]:
