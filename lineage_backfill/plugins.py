@@ -70,10 +70,10 @@ class Plugins:
             ) from error
         except Exception as error:
             what = f"{self.noun} `{name or kind}` of kind {kind!r} cannot be made"
-            raise ConfigError(
-                f"{what}: {type(error).__name__}: {error}",
-                hint=f"{self._hint} If they are right, report it to its package.",
-            ) from error
+            hint = f"{self._hint} If they are right, report it to its package."
+            if isinstance(error, ModuleNotFoundError) and kind in (own or {}):
+                hint = f"Install what it needs: pip install 'lineage-backfill[{kind}]'"
+            raise ConfigError(f"{what}: {type(error).__name__}: {error}", hint=hint) from error
         if not isinstance(made, self.port):
             port = f"{self.port.__module__}.{self.port.__qualname__}"
             raise ConfigError(

@@ -12,6 +12,7 @@ from lineage_backfill.ports import Engine
 ENGINES: Mapping[str, str] = {
     "airflow": "lineage_backfill.engines.airflow.engine:AirflowEngine",
     "command": "lineage_backfill.engines.command.engine:CommandEngine",
+    "databricks": "lineage_backfill.engines.databricks.engine:DatabricksEngine",
     "local": "lineage_backfill.engines.spark.engine:spark_engine",
     "spark": "lineage_backfill.engines.spark.engine:spark_engine",
     "spark-submit": "lineage_backfill.engines.spark.settings:refuse_spark_submit",

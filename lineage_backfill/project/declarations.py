@@ -644,7 +644,9 @@ class EngineDeclaration:
     @property
     def takes_any_job(self) -> bool:
         """Whether a program of the user runs the jobs, without entrypoint and tables."""
-        return self.kind == "airflow" or (self.kind == "command" and not self.settings.get("undo"))
+        return self.kind in ("airflow", "databricks") or (
+            self.kind == "command" and not self.settings.get("undo")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,7 @@ class Workspace:
         settings: dict[str, Any] = dict(declared.settings)
         if declared.kind in SPARK_ENGINES:
             settings["conf"] = {**self.project.spark, **settings.get("conf", {})}
-        if declared.kind == "airflow":
+        if declared.kind in ("airflow", "databricks"):
             place = f"[engines.{declared.name}]"
             root, token = self.project.root, settings.get("token")
             if isinstance(text := settings.get("password"), str):
@@ -217,12 +217,15 @@ class Workspace:
             if token is not None:
                 settings["token"] = partial(current_secret, token, base=root, place=place)
                 settings["token"]()  # an error of its table comes first
-            for name in ("tasks", "calendar", "writers"):
+            given: dict[str, Any] = {"calendar": self._calendar}
+            if declared.kind == "airflow":
+                given |= {"tasks": self._airflow_task, "writers": self._airflow_writers}
+            else:
+                given["conf"] = self._conf
+            for name in given:
                 if name in settings:
                     raise ConfigError(f"{place}: unknown key `{name}`")
-            settings["tasks"] = self._airflow_task
-            settings["calendar"] = self._calendar
-            settings["writers"] = self._airflow_writers
+            settings |= given
         return settings
 
     @cached_property
@@ -240,6 +243,11 @@ class Workspace:
         return Resolver(
             self.snapshot, self.project.declarations, now=self.now, functions=self.functions
         )
+
+    def _conf(self, job: JobRef) -> Mapping[str, str]:
+        """Return the parameters that the project gives to each run of a job."""
+        declared = self._jobs.find(job)
+        return declared.airflow.conf if declared is not None and declared.airflow else {}
 
     def _airflow_task(self, job: JobRef) -> DagTasks | None:
         """Return the Airflow task of a job: as declared, else from its lineage."""

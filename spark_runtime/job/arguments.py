@@ -13,8 +13,9 @@ from typing import Any
 
 from lineage_backfill.errors import SpecError
 from lineage_backfill.runspec.instants import read_instant
-from spark_runtime.job.dagrun import read_dag_run
+from spark_runtime.job.dagrun import DagRun, read_dag_run
 from spark_runtime.job.scheduled import StartRequest
+from spark_runtime.spec import load_spec
 
 _NOT_GIVEN = ("", "None")
 
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("data-interval-start", "start of Airflow's data interval, an instant with its offset"),
         ("data-interval-end", "its end; runs the keys that became complete within it"),
         ("airflow-run", "Airflow's dag_run as JSON: the run spec in its conf, else its interval"),
+        ("lineage-backfill-spec", "a run spec of a backfill, which takes precedence over keys"),
         (
             "schedule",
             "cron expression that starts the run; runs the keys since its previous firing",
@@ -51,6 +53,8 @@ def read_request(
     """Return the request in the arguments; raises SpecError for invalid ones."""
     keys = _given(options.backfill_key)
     dag_run = read_dag_run(_given(options.airflow_run))
+    if (handed := _given(options.lineage_backfill_spec)) is not None:
+        dag_run = DagRun(spec=load_spec(handed))
     given = interval(options.data_interval_start, options.data_interval_end)
     return StartRequest(
         keys=() if keys is None else (keys,),

@@ -36,7 +36,7 @@ class DagRun:
             return replace(self.spec, job=JobSpec(name=job.name, entrypoint=entrypoint))
         if self.interval is None:
             raise SpecError(
-                f"the run of Airflow is for job {self.spec.job.name}, and its task does {job.name}",
+                f"the run spec is for job {self.spec.job.name}, and its task does {job.name}",
                 hint="Pass --job with the name of the job in the project file.",
             )
         return None

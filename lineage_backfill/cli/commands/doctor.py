@@ -203,7 +203,7 @@ class _Doctor:
     def _check_engines(self) -> dict[str, Callable[[], str]]:
         """Return a check for each engine that is a service."""
 
-        def check(name: str, url: str) -> str:
+        def check(name: str, url: str, noun: str) -> str:
             jobs: list[JobRef] = []
             with suppress(BackfillError):  # the check of the lineage reports it
                 jobs = self._jobs_on({name})
@@ -212,12 +212,16 @@ class _Doctor:
                 engine.open()
                 for job in jobs:
                     engine.examine(job)
-            return f"{url} answers and accepts this account; it has {counted(len(jobs), 'task')}"
+            return f"{url} answers and accepts this account; it has {counted(len(jobs), noun)}"
 
         return {
-            f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
+            f"engine {one.name}": partial(check, one.name, str(place), noun)
             for one in self._project.declarations.engines
-            if one.kind == "airflow"
+            for kind, place, noun in (
+                ("airflow", one.settings.get("url"), "task"),
+                ("databricks", one.settings.get("host", "Databricks"), "job"),
+            )
+            if one.kind == kind
         }
 
     def _check_runtime(self) -> dict[str, Callable[[], str]]:

@@ -767,6 +767,19 @@ def test_airflows_run_is_an_argument_like_the_others(nowhere: Project) -> None:
     assert read_request(parser.parse_args(["--airflow_run", "None"])).interval is None
 
 
+def test_a_run_spec_is_an_argument_like_the_others(nowhere: Project, tmp_path: Path) -> None:
+    job = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
+    handed = run_spec(job, nowhere, StartRequest(keys=["2024-06-10"]), NOW).to_dict() | HANDED
+    (tmp_path / "spec.json").write_text(json.dumps(handed))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    path = f"--lineage_backfill_spec={tmp_path / 'spec.json'}"
+    given = read_request(parser.parse_args([path, "--backfill_key=2024-06-01"]))
+    assert run_spec(job, nowhere, given, NOW).token == handed["token"]
+    empty = parser.parse_args(["--lineage_backfill_spec=", "--backfill_key=2024-06-01"])
+    assert run_spec(job, nowhere, read_request(empty), NOW).partitions == ("2024-06-01",)
+
+
 @pytest.mark.parametrize("word", ["reads", "writes"])
 def test_a_glob_that_names_no_edge_of_the_job_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, word: str

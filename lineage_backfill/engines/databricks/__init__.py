@@ -1,0 +1,1 @@
+"""Runs attempts as jobs of a Databricks workspace."""

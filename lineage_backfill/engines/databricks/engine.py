@@ -1,0 +1,534 @@
+"""Runs each attempt as a run of a Databricks job, or as a task of its own on a cluster.
+
+One rule: the attempt's token is the run's idempotency token, and the workspace keeps one run for
+each. So to submit and to find again are the same request, on every machine and after any lost
+answer. Run specs and results are files of a volume: parameters hold 10,000 bytes, and a result
+needs a place anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from databricks.sdk.service.jobs import Run
+
+from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.databricks.api import Workspace
+from lineage_backfill.engines.databricks.jobs import (
+    MAIN,
+    Existing,
+    has_begun,
+    has_failed,
+    is_over,
+    outcome_of,
+    own_task,
+)
+from lineage_backfill.engines.runtime import reconcile
+from lineage_backfill.engines.seconds import check_seconds
+from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime
+from lineage_backfill.errors import (
+    BackfillError,
+    EngineError,
+    ServiceUnreachableError,
+    UnfitRunError,
+)
+from lineage_backfill.files import whole_file
+from lineage_backfill.lineage.inference.recorded import touched_keys
+from lineage_backfill.lineage.snapshot import ObservedRun
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING
+from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.plans.plan import PlannedRun
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
+from lineage_backfill.typed import check_members
+
+_log = logging.getLogger(__name__)
+_EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
+_ATTEMPT_FILE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabricksSettings:
+    """The settings of the engine in the project file.
+
+    It logs in with a `profile` of the Databricks CLI, or with `host` and what `token` returns, or
+    as the SDK finds. `jobs` names the jobs of the workspace that run ours: a name, an id, or a
+    table of `job` and the tasks that `only` run. With `development` deployed names begin with
+    `[dev USER]`. Run specs and results are in `volume`. A job with an entrypoint that is not in
+    `jobs` runs on `cluster`. It polls every `poll` seconds; `timeout` is that of one request.
+    """
+
+    host: str = ""
+    profile: str = ""
+    token: Any = None
+    jobs: Mapping[str, Any] = field(default_factory=dict)
+    development: bool = False
+    volume: str = ""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    poll: float = 5
+    timeout: float = 30
+
+    def __post_init__(self) -> None:
+        check_members(self)
+        for name in ("poll", "timeout"):
+            check_seconds(name, getattr(self, name))
+        if self.volume and not self.volume.startswith("/Volumes/"):
+            raise ValueError(f"`volume` is {self.volume!r}, but must begin with /Volumes/")
+        for name in self.jobs:
+            self.target(name)
+        if self.cluster:
+            own_task(self.cluster, ())
+
+    def target(self, job: str) -> tuple[str | int, Sequence[str]]:
+        """Return name or id of the workspace's job that runs one of ours, and its tasks."""
+        given = self.jobs.get(job, job)
+        table = given if isinstance(given, Mapping) else {"job": given}
+        found, only = table.get("job"), table.get("only", [])
+        if not isinstance(found, str | int) or isinstance(only, str) or table.keys() - _MEMBERS:
+            raise ValueError(
+                f"`jobs` of {job} must be a name, an id, or {{ job = NAME, only = [TASKS] }}"
+            )
+        return found, [str(task) for task in only]
+
+
+_MEMBERS = {"job", "only"}
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """One attempt; `spec_path` is that of the copy of its run spec in the volume, if it has one."""
+
+    files: AttemptFiles
+    spec: Mapping[str, Any]
+    job: Existing | None
+    spec_path: str | None
+    run_id: int | None = None
+    run: Run | None = None
+    is_cancelled: bool = False
+    is_new: bool = True
+    busy: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def handle(self) -> str:
+        return str(self.files.spec_path)
+
+
+class DatabricksEngine(Engine):
+    """Runs jobs in a Databricks workspace; takes the members of DatabricksSettings.
+
+    `calendar` returns the run calendar of a job, `conf` the parameters that the project gives it,
+    `entrypoint` its entrypoint, if it has one.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self,
+        *,
+        project: Path,
+        state_dir: Path,
+        calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
+        conf: Callable[[JobRef], Mapping[str, str]] = lambda _job: {},
+        **settings: Any,
+    ) -> None:
+        self._given = given = DatabricksSettings(**settings)
+        token = given.token
+        self._workspace = Workspace(
+            host=given.host,
+            profile=given.profile,
+            token=token if callable(token) or not token else lambda: str(token),
+            timeout=given.timeout,
+        )
+        self._project, self._state_dir = project, state_dir
+        self._calendar, self._conf = calendar, conf
+        self.can_undo = bool(given.volume)
+        self._volume = given.volume.rstrip("/")
+        self._prefix = ""
+        self._is_open = False
+        self._existing: dict[JobRef, Existing] = {}
+        self._uploaded: set[str] = set()
+        self._known: dict[str, EngineRun] = {}
+        self._watched: dict[str, _Attempt] = {}
+        self._outcomes: dict[str, Outcome] = {}
+        self._runs: dict[str, EngineRun] = {}
+        self._expired: tuple[int, ServiceUnreachableError] | None = None
+        self._listener: Callable[[str], None] = lambda _handle: None
+        self._closing = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    # The port
+
+    def open(self) -> None:
+        """Log in once; raises EngineError or ServiceUnreachableError."""
+        if self._is_open:
+            return
+        user = self._workspace.user()
+        if self._given.development:
+            self._prefix = development_prefix(user)
+        if self._volume:
+            self._workspace.prepare(self._volume)
+        self._is_open = True
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse runs that the workspace cannot run, or would run with more than is planned."""
+        if not runs:
+            return
+        self.open()
+        self._existing.clear()
+        shared: dict[int, JobRef] = {}
+        for run in runs:
+            spec = spec_of(run)
+            job = self._job(run.job, spec["job"].get("entrypoint"))
+            if job is None:
+                self._refuse_incomplete(run, spec)
+                continue
+            job.refuse_unfit(has_volume=bool(self._volume))
+            job.values(spec, None)
+            _refuse_undo(job, spec)
+            other = shared.setdefault(job.id, run.job)
+            if other != run.job and not job.only:
+                raise UnfitRunError(
+                    f"{other.name} and {run.job.name} are one job in Databricks, {job.name}, and"
+                    " each would run all of it",
+                    hint='Name the tasks of each: jobs = { NAME = { job = "…", only = ["…"] } }.',
+                )
+
+    def examine(self, job: JobRef) -> None:
+        """Raise UnfitRunError if the workspace has no such job, or lacks one of its tasks."""
+        if job.name in self._given.jobs or not self._given.cluster:
+            self._deployed(job).refuse_unfit(has_volume=bool(self._volume))
+
+    def live(self, job: JobRef) -> KeySet | None:
+        """Return the keys of queued and running runs of others."""
+        calendar = self._calendar(job)
+        if calendar is None or (job.name not in self._given.jobs and self._given.cluster):
+            return None
+        self.open()
+        found = self._deployed(job)
+        own = {run.id for run in (*self._known.values(), *self._runs.values())}
+        keys = NOTHING
+        for run in self._workspace.active_runs(found.id):
+            if str(run.run_id) not in own:
+                given = {one.name: one.value or one.default for one in run.job_parameters or ()}
+                key = given.get(found.key_parameter or "") or None
+                seen = ObservedRun(
+                    job=job, run_id=str(run.run_id), state="RUNNING", partition_key=key
+                )
+                keys |= touched_keys(seen, calendar)
+        return render(calendar, keys)
+
+    def remember(
+        self, known: Mapping[str, EngineRun], keep: Callable[[str, int, EngineRun], None]
+    ) -> None:
+        self._known = dict(known)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def submit(self, spec_path: Path, token: str) -> str:
+        """Start the run, or find the one with this token; raises EngineError."""
+        files = AttemptFiles(spec_path)
+        files.check_token(token)
+        handle = str(spec_path)
+        if handle in self._outcomes:
+            self._listener(handle)
+        elif handle not in self._watched:
+            self._begin(self._attempt(files))
+        return handle
+
+    def find(self, spec_path: Path, token: str) -> str | None:
+        """Return the handle of an attempt; one that never began begins now, with its token."""
+        files = AttemptFiles(spec_path)
+        if not files.has_token(token):
+            return None
+        handle = str(spec_path)
+        if handle not in self._watched and handle not in self._outcomes:
+            one = self._attempt(files)
+            with self._failed(one):
+                self._begin(one)
+        return handle
+
+    def poll(self, handle: str) -> Outcome:
+        """Return the outcome; raises ServiceUnreachableError if the token stays expired."""
+        if handle in self._outcomes:
+            return self._outcomes[handle]
+        if self._expired is not None and self._expired[0] >= _EXPIRED_POLLS:
+            raise self._expired[1]
+        one = self._watched.get(handle)
+        if one is None:
+            return Outcome(state=AttemptState.LOST, error="not followed by this engine")
+        begun = one.run is not None and has_begun(one.run)
+        return Outcome(state=AttemptState.RUNNING if begun else AttemptState.QUEUED)
+
+    def identify(self, handle: str) -> EngineRun | None:
+        return self._runs.get(handle)
+
+    def cancel(self, handle: str) -> None:
+        """Stop the run; one whose request has no answer yet is stopped once it has."""
+        one = self._watched.get(handle)
+        if one is not None:
+            with one.busy:
+                one.is_cancelled = True
+                if one.run_id is not None:
+                    with suppress(ServiceUnreachableError):  # the watcher tries again
+                        self._workspace.cancel(one.run_id)
+
+    def close(self) -> None:
+        self._closing.set()
+
+    # An attempt
+
+    def _deployed(self, job: JobRef) -> Existing:
+        """Return the workspace's job that runs one of ours; raises UnfitRunError."""
+        if job not in self._existing:
+            self.open()
+            name, only = self._given.target(job.name)
+            full = name if isinstance(name, int) else self._prefix + name
+            ids = [full] if isinstance(full, int) else self._workspace.jobs(full)
+            found = self._workspace.job(ids[0]) if len(ids) == 1 else None
+            if found is None:
+                raise self._unknown(job, full, ids)
+            self._existing[job] = Existing(
+                id=ids[0], name=str(full), job=found, only=only, conf=self._conf(job)
+            )
+        return self._existing[job]
+
+    def _unknown(self, job: JobRef, full: str | int, ids: Sequence[int]) -> UnfitRunError:
+        if len(ids) > 1:
+            return UnfitRunError(
+                f"Databricks has {len(ids)} jobs {full}: {', '.join(map(str, sorted(ids)))}",
+                hint=f'Name its id: jobs = {{ "{job.name}" = {min(ids)} }}.',
+            )
+        hint = "Deploy it (databricks bundle deploy), or name it in `jobs` of this engine."
+        deployed = development_prefix(self._workspace.user()) + str(full)
+        if not self._prefix and self._workspace.jobs(deployed):
+            hint = f'There is "{deployed}": for that one, write development = true.'
+        return UnfitRunError(f"Databricks has no job {full}", hint=hint)
+
+    def _job(self, job: JobRef, entrypoint: str | None) -> Existing | None:
+        """Return the workspace's job that runs one of ours, None if it runs on `cluster`."""
+        if not entrypoint or job.name in self._given.jobs:
+            return self._deployed(job)
+        if self._given.cluster and self._volume:
+            return None
+        raise UnfitRunError(
+            f"job {job.name} has an entrypoint, and this engine has no `cluster` and `volume`",
+            hint="Give it both; or, for a job of the workspace, name it in `jobs` of this engine.",
+        )
+
+    def _refuse_incomplete(self, run: PlannedRun, spec: Mapping[str, Any]) -> None:
+        placed = {(one["dataset"]["namespace"], one["dataset"]["name"]) for one in spec["outputs"]}
+        for part in run.writes:
+            if (part.dataset.namespace, part.dataset.name) not in placed:
+                raise UnfitRunError(
+                    f"{part.dataset} has no place that job {run.job.name} could write to",
+                    hint='Declare it: [[dataset]] table = "CATALOG.SCHEMA.TABLE", and `columns`.',
+                )
+
+    def _attempt(self, files: AttemptFiles) -> _Attempt:
+        spec = files.spec()
+        self.open()
+        ref = JobRef(spec["job"]["namespace"], spec["job"]["name"])
+        job = self._job(ref, spec["job"].get("entrypoint"))
+        is_sent = job is None or job.takes_spec
+        name = _ATTEMPT_FILE.sub("_", spec["token"])
+        one = _Attempt(files, spec, job, f"{self._volume}/{name}.spec.json" if is_sent else None)
+        known = self._known.get(spec["run_id"])
+        if known is not None and known.id and known.facts.get("token") == spec["token"]:
+            one.run_id = int(known.id)
+        return one
+
+    def _begin(self, one: _Attempt) -> None:
+        """Send the request; the watcher repeats it, with its token, while it has no answer."""
+        with self._lock:
+            self._watched[one.handle] = one
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="databricks", daemon=True)
+                self._watcher.start()
+        try:
+            with one.busy:
+                self._ensure_started(one)
+        except ServiceUnreachableError as error:
+            _log.warning("%s; asking again every %g s", error, self._given.poll)
+        except BackfillError:
+            self._unwatch(one)
+            raise
+        finally:
+            one.is_new = False
+
+    def _ensure_started(self, one: _Attempt) -> None:
+        """Start the run of an attempt, or find the one that an earlier request has started."""
+        if one.run_id is None:
+            one.run_id = self._start(one)
+            if one.is_cancelled:
+                self._workspace.cancel(one.run_id)
+        facts = {"token": one.spec["token"]}
+        found = EngineRun(origin=Origin.CREATED, id=str(one.run_id), facts=facts)
+        if self._runs.get(one.handle) != found:
+            self._runs[one.handle] = found
+            if not one.is_new:
+                self._listener(one.handle)
+
+    def _start(self, one: _Attempt) -> int:
+        token, path = one.spec["token"], one.spec_path
+        if path is not None:
+            there = {**one.spec, "result_path": _result_path(path)}
+            self._workspace.upload(path, json.dumps(there).encode())
+        if one.job is not None:
+            _refuse_undo(one.job, one.spec)
+            values = one.job.values(one.spec, path)
+            return self._workspace.run_now(one.job.id, token, values, one.job.only)
+        folder = self._state_dir / "databricks"
+        archives = (
+            pack_runtime(folder),
+            pack_code(self._project, folder, without=self._state_dir),
+        )
+        main = self._shipped("run_spec.py", MAIN)
+        code = [self._shipped(one.name, one.read_bytes()) for one in archives]
+        task = own_task(self._given.cluster, [main, *code, "run", "--spec", str(path)])
+        return self._workspace.submit(f"{one.spec['job']['name']} {token}", token, task)
+
+    def _shipped(self, name: str, content: bytes) -> str:
+        """Return the path of some code in the volume, by its hash: it is never replaced."""
+        path = f"{self._volume}/{hashlib.sha256(content).hexdigest()[:16]}-{name}"
+        if path not in self._uploaded:
+            self._workspace.upload(path, content)
+            self._uploaded.add(path)
+        return path
+
+    # Watching
+
+    def _watch(self) -> None:
+        last = ""
+        while not self._closing.wait(self._given.poll):
+            with self._lock:
+                watched = [one for one in self._watched.values() if not one.is_new]
+            for one in watched:
+                if self._closing.is_set():
+                    return
+                try:
+                    with one.busy, self._failed(one):
+                        self._look_at(one)
+                    last, self._expired = "", None
+                except BackfillError as error:
+                    if last != str(error):
+                        last = str(error)
+                        _log.warning("%s; asking again every %g s", last, self._given.poll)
+                    if self._workspace.has_expired and isinstance(error, ServiceUnreachableError):
+                        self._count_expired(error)
+                    break  # the workspace answers none of them
+
+    def _count_expired(self, error: ServiceUnreachableError) -> None:
+        """End the backfill, which can be resumed, if the token stays expired."""
+        number = (self._expired[0] if self._expired else 0) + 1
+        self._expired = number, error
+        if number == _EXPIRED_POLLS:
+            for handle in list(self._watched):
+                self._listener(handle)
+
+    def _look_at(self, one: _Attempt) -> None:
+        self._ensure_started(one)
+        assert one.run_id is not None
+        one.run = self._workspace.run(one.run_id)
+        if one.run is None:
+            why = f"run {one.run_id} was deleted in Databricks: what it did is unknown"
+            gone = Outcome(state=AttemptState.FAILED, error=why)
+            self._finish(one, self._result(one) or gone)
+        elif is_over(one.run):
+            error = self._keep_log(one, one.run)
+            outcome = outcome_of(one.run, error, is_cancelled=one.is_cancelled)
+            self._finish(one, self._judged(one, outcome, one.run))
+
+    @contextmanager
+    def _failed(self, one: _Attempt) -> Iterator[None]:
+        """Fail an attempt that the workspace refuses; without an answer, it continues."""
+        try:
+            yield
+        except EngineError as error:
+            self._finish(one, Outcome(state=AttemptState.FAILED, error=error.full_text))
+        except BackfillError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the end must always be reported
+            self._finish(one, Outcome(state=AttemptState.FAILED, error=repr(error)))
+
+    # Outcomes
+
+    def _judged(self, one: _Attempt, outcome: Outcome, run: Run) -> Outcome:
+        """Return the outcome by the result, else by the tables' logs, else by the workspace."""
+        if (left := self._result(one)) is not None:
+            return left
+        if outcome.state is not AttemptState.SUCCEEDED:
+            return outcome
+        began = datetime.fromtimestamp((run.start_time or 0) / 1000, UTC)
+        proved = reconcile(one.files, began)
+        if proved is None and one.spec.get("undo"):
+            why = "the run has left no result of an undo: check that its task takes the run spec"
+            return Outcome(state=AttemptState.FAILED, error=why)
+        return proved or outcome
+
+    def _result(self, one: _Attempt) -> Outcome | None:
+        """Return the outcome in the attempt's result, which is copied from the volume."""
+        if one.spec_path is not None:
+            content = self._workspace.download(_result_path(one.spec_path))
+            if content is not None:
+                with whole_file(Path(one.spec["result_path"]), is_private=True) as file:
+                    file.write(content)
+        return one.files.outcome()
+
+    def _keep_log(self, one: _Attempt, run: Run) -> str:
+        """Write what each task printed next to the run spec; return the error of a failed one."""
+        error = ""
+        for task in run.tasks or ():
+            lines: list[str] = []
+            with suppress(EngineError, ServiceUnreachableError):
+                lines, its_error = self._workspace.output(task.run_id or 0)
+                error = its_error if has_failed(task) and its_error else error
+            head = f"task {task.task_key}, run {task.run_id} ({run.run_page_url or one.run_id}):"
+            one.files.add_to_log("".join(f"{line}\n" for line in (head, *lines)))
+        return error
+
+    def _finish(self, one: _Attempt, outcome: Outcome) -> None:
+        self._unwatch(one)
+        if one.handle not in self._outcomes:
+            self._outcomes[one.handle] = outcome
+            self._listener(one.handle)
+
+    def _unwatch(self, one: _Attempt) -> None:
+        with self._lock:
+            self._watched.pop(one.handle, None)
+
+
+def development_prefix(user: str) -> str:
+    """Return how the names of jobs begin that a bundle deploys in development mode.
+
+    >>> development_prefix("ana.maria@example.com")
+    '[dev ana_maria] '
+    """
+    return f"[dev {re.sub('[^A-Za-z0-9]', '_', user.partition('@')[0])}] "
+
+
+def _result_path(spec_path: str) -> str:
+    return spec_path.removesuffix("spec.json") + "result.json"
+
+
+def _refuse_undo(job: Existing, spec: Mapping[str, Any]) -> None:
+    if spec.get("undo") and not job.takes_spec:
+        raise UnfitRunError(
+            f"{spec['job']['name']} cannot be undone: job {job.name} in Databricks takes no run"
+            " spec, and would run again",
+            hint="Only jobs with the parameter lineage_backfill_spec can be undone.",
+        )
