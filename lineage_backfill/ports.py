@@ -68,11 +68,18 @@ class TableChanges:
 
 
 class TablePlace(NamedTuple):
-    """Location or catalog name of a table, and its format."""
+    """Location or catalog name of a table, and its format.
+
+    `by` is the column whose value says which key a row has: its name, "time" or "key", and the
+    format of its texts; None if the table is partitioned by its keys. Then each partition of the
+    answers has the `first` and the `last` value of a span (None: unbounded): of times the last is
+    excluded. A span of others' commits holds the rows of whole files.
+    """
 
     location: str | None
     table: str | None = None
     format: str = "delta"
+    by: tuple[str, str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +122,7 @@ class TableLogs(Protocol):
         """Return the history of each table or its error; raises TableLogError for all of them."""
 
     def changes(
-        self,
-        *,
-        location: str | None,
-        table: str | None,
-        after: int | None = None,
-        since: datetime | None = None,
+        self, table: TablePlace, *, after: int | None = None, since: datetime | None = None
     ) -> TableChanges:
         """Return the changes after a version or since an instant; exactly one is given.
 

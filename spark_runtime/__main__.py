@@ -44,6 +44,7 @@ from spark_runtime.logs.rehearsal import rehearse
 from spark_runtime.logs.rows import RowsRequest, difference
 from spark_runtime.session import find_jars, get_session
 from spark_runtime.spec import load_spec
+from spark_runtime.tables.by_value import ByValue
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
@@ -137,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
     start = told.add_mutually_exclusive_group(required=True)
     start.add_argument("--after", type=int, metavar="VERSION", help="after this version")
     start.add_argument("--since", metavar="INSTANT", help="since this instant")
+    told.add_argument(
+        "--by",
+        default="null",
+        metavar="JSON",
+        help="the column whose value says which key a row has: its name, time or key, its format",
+    )
     again = commands.add_parser(
         "replay", help="send the lineage events that have not been sent yet"
     )
@@ -231,7 +238,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     """Print the changes, or the error, as one JSON document on stdout."""
     try:
-        log = _open(options.location, options.table, conf)
+        log = _open(options.location, options.table, conf, json.loads(options.by))
         found = changes(log, after=options.after, since=_since(options))
     except BackfillError as error:
         print(json.dumps(_wrong(error)))
@@ -271,11 +278,14 @@ def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
             )
         spark = get_session(conf) if is_remote(location) else None
         return parquet_history(ParquetFolder(location, place(location, spark)))
-    return history(_open(named.get("location"), named.get("table"), conf))
+    return history(_open(named.get("location"), named.get("table"), conf, named.get("by")))
 
 
-def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> DeltaLog:
+def _open(
+    location: str | None, table: str | None, conf: Mapping[str, str], by: Sequence[Any] | None
+) -> DeltaLog:
     """Return the log of a table; Spark is started only if it is needed."""
+    column = None if by is None else ByValue(name=by[0], by=by[1], form=by[2])
 
     def tables() -> Tables:
         return Tables(get_session(conf))
@@ -288,7 +298,7 @@ def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> D
         name = DatasetRef("", table or "")
         location = tables().location(Target(dataset=name, format="delta", columns=(), table=table))
     root = place(location, get_session(conf) if is_remote(location) else None)
-    return DeltaLog(location, checkpoint_reader=read_checkpoint, root=root)
+    return DeltaLog(location, checkpoint_reader=read_checkpoint, root=root, by=column)
 
 
 def _wrong(error: BackfillError) -> dict[str, Any]:

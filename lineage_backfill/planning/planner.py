@@ -186,6 +186,11 @@ class Planning:
 
     def _say_logged(self, changed: ChangedDataset) -> None:
         log = changed.log
+        if log is not None and log.by_files:
+            self._warn(
+                f"dataset {changed.dataset}: these keys have rows in changed files; perhaps not all"
+                " of them changed"
+            )
         if log is not None and log.ignored:
             names = listed(log.ignored)
             self._warn(f"dataset {changed.dataset}: these changed partitions do not exist: {names}")

@@ -62,12 +62,14 @@ _Allowed = Annotated[frozenset[str], Form(_rails, _RAILS, sorted)]
 class LogRange:
     """The range of a table's log that names the changed keys: versions in (after, until].
 
-    `ignored` are changed partitions of the table that are not existing keys.
+    `ignored` are changed partitions of the table that are not existing keys. With `by_files` the
+    keys are those of all rows in changed files, perhaps more than have changed.
     """
 
     after: _Version
     until: _Version
     ignored: tuple[str, ...] = ()
+    by_files: bool = False
 
     def __post_init__(self) -> None:
         if self.until < self.after:

@@ -18,13 +18,14 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, as_text, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.ports import PastRun, RunStore, TableHistory, TableLogs, TablePlace, Trace
-from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.project.resolve.resolver import JobFacts, is_last
 from lineage_backfill.staleness.digests import existing_keys, versions_read
 from lineage_backfill.staleness.record import LATER, Change, PartitionBuild, Run, TableRecord
 from lineage_backfill.staleness.table_keys import TableKeys, reader_of, table_of
+from lineage_backfill.staleness.value_keys import ValueKeys
 
 #: Returns the traces of a job that may overlap these keys.
 Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
@@ -118,8 +119,9 @@ def runtime_keys(
         except DeclarationError:  # its record is not read either
             continue
         commits = [part for one in history.commits for part in (*one.changed, *one.made)]
-        for name, key in reader.runtime_keys((*commits, *history.old)):
-            found[name].add(key)
+        if isinstance(reader, TableKeys):
+            for name, key in reader.runtime_keys((*commits, *history.old)):
+                found[name].add(key)
     return found
 
 
@@ -142,11 +144,18 @@ def _places(
     silent: dict[DatasetRef, str] = {}
     for dataset in datasets:
         try:
-            table = table_of(resolver, dataset)
-            places[dataset] = TablePlace(table.location, table.table, table.format or "delta")
+            places[dataset] = place_of(table_of(resolver, dataset))
         except DeclarationError as error:
             silent[dataset] = str(error)
     return places, silent
+
+
+def place_of(declared: DatasetDeclaration) -> TablePlace:
+    """Return where a table is, and the column whose value says which key a row has."""
+    by = None
+    if (column := declared.value_column) is not None:
+        by = (column, "time" if declared.time_column else "key", declared.time_format)
+    return TablePlace(declared.location, declared.table, declared.format or "delta", by)
 
 
 def _near(places: Mapping[DatasetRef, TablePlace]) -> dict[DatasetRef, TablePlace]:
@@ -169,15 +178,30 @@ class _Names:
 def _record(
     resolver: Resolver, dataset: DatasetRef, history: TableHistory, names: _Names
 ) -> TableRecord:
-    """Return the history of a table in keys of its dataset."""
+    """Return the history of a table in keys of its dataset.
+
+    A file of another writer, of a table by value, may hold copies of rows that were there before:
+    it makes no key that earlier ones may have made, and those between its ends are unsure.
+    """
     if history.version is None:
         return TableRecord()
     reader = reader_of(resolver, dataset, history.columns)
-    changes, builds = [], []
+    is_by_value = isinstance(reader, ValueKeys)
+    seen = reader.find(history.old)[0]
+    old = reader.held(history.old)
+    changes, builds, known = [], [], [old]
     for commit in history.commits:
-        if changed := _keys(reader, commit.changed):
-            changes.append(Change(keys=changed, at=commit.at, version=commit.version))
-        if made := _keys(reader, commit.made):
+        if changed := reader.find(commit.changed)[0]:
+            is_exact = not is_by_value or changed == reader.held(commit.changed)
+            changes.append(
+                Change(keys=changed, at=commit.at, version=commit.version, is_exact=is_exact)
+            )
+        made = reader.held(commit.made)
+        if is_by_value:
+            before, seen = seen, seen | reader.find(commit.made)[0]
+            made = made if commit.job else made - before
+        if made:
+            known.append(made)
             read = {
                 names.datasets[name]: version
                 for name, version in commit.read.items()
@@ -188,14 +212,11 @@ def _record(
     return TableRecord(
         changes=tuple(changes),
         builds=tuple(builds),
-        old=_keys(reader, history.old),
+        old=old,
+        unsure=seen - PartitionSet.union(known) if is_by_value else NOTHING,
         since=history.since,
         whole=history.whole,
     )
-
-
-def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> PartitionSet:
-    return reader.find(partitions)[0]
 
 
 class RecordedRuns:

@@ -38,17 +38,14 @@ class DeltaTableLogs(TableLogs):
         self._settings = [f"--conf={name}={value}" for name, value in (conf or {}).items()]
 
     def changes(
-        self,
-        *,
-        location: str | None,
-        table: str | None,
-        after: int | None = None,
-        since: datetime | None = None,
+        self, table: TablePlace, *, after: int | None = None, since: datetime | None = None
     ) -> TableChanges:
-        place = f"--table={table}" if location is None else f"--location={location}"
+        place = f"--location={table.location}" if table.location else f"--table={table.table}"
         start = f"--after={after}" if since is None else f"--since={since.isoformat()}"
-        with _readable("changes", location or table):
-            document: Mapping[str, Any] = json.loads(self._said("changes", place, start) or "null")
+        by = f"--by={json.dumps(table.by)}"
+        with _readable("changes", table.location or table.table):
+            said = self._said("changes", place, start, by)
+            document: Mapping[str, Any] = json.loads(said or "null")
             _refuse(document)
             columns = _columns(document)
             return TableChanges(

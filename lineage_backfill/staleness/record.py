@@ -16,11 +16,15 @@ LATER: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Partitions of a dataset, and the last time that their contents changed."""
+    """Partitions of a dataset, and the last time that their contents changed.
+
+    Unless it `is_exact`, only some of them may have changed.
+    """
 
     keys: PartitionSet
     at: datetime
     version: int | None = None
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,12 +48,13 @@ class TableRecord:
 
     Changes and builds are those of commits still in the log, oldest first. `old` are partitions
     whose last commit is no longer in the log, `since` is the start of the log; without `whole`
-    there may be more of them.
+    there may be more of them. Whether the `unsure` ones were ever written is unknown.
     """
 
     changes: tuple[Change, ...] = ()
     builds: tuple[PartitionBuild, ...] = ()
     old: PartitionSet = NOTHING
+    unsure: PartitionSet = NOTHING
     since: datetime | None = None
     whole: bool = True
 

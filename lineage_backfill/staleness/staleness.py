@@ -25,6 +25,8 @@ from lineage_backfill.project.resolve.resolver import Input, JobFacts, Output, n
 from lineage_backfill.staleness.contents import Contents, Runs
 from lineage_backfill.staleness.record import Change, PartitionBuild, Run, TableRecord
 
+_FILES = "files of {} that others wrote hold rows of several keys each"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Older:
@@ -197,6 +199,8 @@ class Judge:
                 older.append(
                     Older(dataset=edge.dataset, keys=stale, at=newest.at, version=newest.version)
                 )
+                if not newest.is_exact:
+                    why += (f"perhaps too many: {_FILES.format(edge.dataset)}",)
             why += trouble
         if unsure:
             why += ("the logs do not go back to its last write, or to its inputs",)
@@ -250,7 +254,7 @@ class Judge:
         if alone:
             return table
         # With several writers, a commit must name its job.
-        if any(build.job is None for build in table.builds) or table.old:
+        if any(build.job is None for build in table.builds) or table.old or table.unsure:
             return None
         return TableRecord(
             changes=table.changes,
@@ -287,7 +291,7 @@ class Judge:
             return NOTHING, None, NOTHING, (f"it is not recorded when {edge.dataset} changed",)
         before = known.by_place(edge.dataset, changes)
         stale = seen = doubt = NOTHING
-        newest = None
+        newest, is_exact = None, True
         table = self._tables.get(edge.dataset)
         if table is not None and table.since is not None:
             # Its log no longer shows whether it changed before or after they were written.
@@ -299,7 +303,8 @@ class Judge:
             hit = self._differing(facts, side, edge, reached & seen, change.keys)
             if hit:
                 stale |= hit
-                newest = change
+                is_exact &= change.is_exact
+                newest = replace(change, is_exact=is_exact)
             if known.since is not None and reached & known.old:
                 if change.at >= known.since:
                     stale |= reached & known.old
@@ -416,7 +421,8 @@ class _Evidence:
         """Return the partitions for which it is known whether they were written."""
         table = self._table
         if table is not None and table.whole:
-            return wanted, ()
+            unsure = wanted & (table.unsure - self.made)
+            return wanted - unsure, (_FILES.format("its output"),) if unsure else ()
         if not self.made:
             return NOTHING, ("no table log and no recorded run shows when it was written",)
         if table is not None:

@@ -17,6 +17,7 @@ from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.resolve.physical_columns import PhysicalColumns, physical_columns
+from lineage_backfill.staleness.value_keys import ValueKeys
 
 _INTEGERS = ("byte", "short", "integer", "long")
 #: Types with one text for each value; other types cannot be read as keys.
@@ -47,34 +48,36 @@ def keys_of(
     dataset: DatasetRef,
     partitions: Sequence[Mapping[str, str | None]],
     types: Mapping[str, str],
-) -> tuple[KeySet, tuple[str, ...]]:
-    """Return the keys of table partitions, and the partitions that are not keys.
+) -> tuple[KeySet, tuple[str, ...], bool]:
+    """Return the keys of table partitions, the partitions that are not keys, and if it is exact.
 
     `types` names the table's partition columns and their types. Raises DeclarationError if the
     declarations do not determine the keys.
     """
     reader = reader_of(resolver, dataset, types)
     if reader.calendar.is_whole:
-        return ((EVERY,) if partitions else ()), ()
+        return ((EVERY,) if partitions else ()), (), True
     found, strange = reader.find(partitions)
-    return render(reader.calendar, found), strange
+    is_exact = all(reader.find([one])[0] == reader.held([one]) for one in partitions)
+    return render(reader.calendar, found), strange, is_exact
 
 
-def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str]) -> TableKeys:
+def reader_of(
+    resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str]
+) -> TableKeys | ValueKeys:
     """Return the reader for partitions of a dataset's table; raises DeclarationError.
 
     `types` names the table's partition columns and their types.
     """
     calendar, declared = resolver.calendar(dataset), table_of(resolver, dataset)
-    if declared.value_column is not None:
-        raise DeclarationError(
-            f"the table of {dataset} is not partitioned by its keys: its log does not tell exactly "
-            "which of them changed",
-            hint="Name the keys that changed, with --from and --to or --partitions.",
-        )
     if calendar is None:
         text, hint = resolver.dataset(dataset).unknown
         raise DeclarationError(text, hint=hint)
+    if declared.value_column is not None:
+        kind = next(iter(types.values()))
+        return ValueKeys(
+            dataset=dataset, calendar=calendar, column=declared.value_column, kind=kind
+        )
     names = {name.lower(): name for name in types}
     columns = physical_columns(declared)
     if not calendar.is_whole and {column.lower() for column in columns} != set(names):
@@ -131,6 +134,10 @@ class TableKeys:
                 strange.append(path_of(values))
         boxes = [(OrdinalSet.of(ordinals), mask) for mask, ordinals in times.items()]
         return PartitionSet.of(boxes), tuple(strange)
+
+    def held(self, partitions: Iterable[Mapping[str, str | None]]) -> PartitionSet:
+        """Return the keys of partitions that were written."""
+        return self.find(partitions)[0]
 
     def runtime_keys(
         self, partitions: Iterable[Mapping[str, str | None]]

@@ -237,15 +237,17 @@ class Planning:
         resolver = self.workspace.resolver
         found = []
         for dataset in dict.fromkeys(changed.dataset for changed in request.changed):
-            place = delta_table_of(resolver, dataset)
+            place = observations.place_of(delta_table_of(resolver, dataset))
             began = time.monotonic()
-            changes = self._logs.changes(
-                location=place.location, table=place.table, after=after, since=since
-            )
+            changes = self._logs.changes(place, after=after, since=since)
             span = f"from version {changes.after} to {changes.until}"
             log_time(began, f"the log of {dataset}, {span}")
-            keys, ignored = keys_of(resolver, dataset, changes.partitions, changes.columns)
-            log = LogRange(after=changes.after, until=changes.until, ignored=ignored)
+            keys, ignored, is_exact = keys_of(
+                resolver, dataset, changes.partitions, changes.columns
+            )
+            log = LogRange(
+                after=changes.after, until=changes.until, ignored=ignored, by_files=not is_exact
+            )
             found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
         return replace(request, changed=tuple(found))
 

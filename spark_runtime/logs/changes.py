@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from spark_runtime.errors import TableError
+from spark_runtime.tables.by_value import document_columns, document_partitions
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.values import PartitionColumn, Values
 
@@ -36,8 +37,8 @@ class Changes:
             "after": self.after,
             "version": self.version,
             "commits": self.commits,
-            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
-            "partitions": [list(values) for values in self.partitions],
+            "columns": document_columns(self.columns),
+            "partitions": document_partitions(self.columns, self.partitions),
         }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_runtime.errors import TableError
 from spark_runtime.logs.changes import in_order
+from spark_runtime.tables.by_value import document_columns, document_partitions, overlap
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.state import Commit, undone_by
@@ -61,19 +62,19 @@ class History:
             "kind": "table_history",
             "location": self.location,
             "version": self.version,
-            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
+            "columns": document_columns(self.columns),
             "commits": [
                 {
                     "version": event.version,
                     "at": event.at.isoformat(),
-                    "changed": _listed(event.changed),
-                    "made": _listed(event.made),
+                    "changed": document_partitions(self.columns, event.changed),
+                    "made": document_partitions(self.columns, event.made),
                     "job": event.job,
                     "read": dict(event.read),
                 }
                 for event in self.events
             ],
-            "old": _listed(self.old),
+            "old": document_partitions(self.columns, self.old),
             "since": None if self.since is None else self.since.isoformat(),
             "whole": self.whole,
         }
@@ -83,7 +84,8 @@ def history(log: DeltaLog) -> History:
     """Return the history of each partition in the log; raises TableError if it is unreadable.
 
     The cost grows with the commits in the log. If the first ones have been cleaned up, a checkpoint
-    shows which partitions there were.
+    shows which partitions there were. By value, `changed` holds what may have changed, and `made`
+    the first commit of others over each span: a later one may have copied its rows.
     """
     newest = log.latest_version()
     if newest is None:
@@ -95,12 +97,13 @@ def history(log: DeltaLog) -> History:
             hint="Write to it once, for instance with the job that writes it.",
         )
     times = log.times(first, newest)
-    known = _Known()
+    is_by_value = log.layout(newest).by is not None
+    known = _Known(is_by_value)
     for found in log.commits(first - 1, newest):
         commit = found
         if commit.repartitioned:
             # Everything from before is gone; the commit does not say what there is now.
-            known, first = _Known(), 0
+            known, first = _Known(is_by_value), 0
             commit = replace(commit, touched=frozenset(log.state(commit.version).partitions))
         known.take(commit)
     state = log.state(newest) if first else None
@@ -139,10 +142,11 @@ def parquet_history(folder: ParquetFolder) -> History:
 class _Known:
     """The last commits over each partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_by_value: bool) -> None:
+        self._is_by_value = is_by_value
         self._changed: dict[Values, Commit] = {}
         self._made: dict[Values, list[Commit]] = {}
-        self._contents: dict[Values, str | None] = {}
+        self._contents: dict[Values, str] = {}
         self._undone: dict[tuple[int | None, Values], list[Commit]] = {}
 
     @property
@@ -160,8 +164,13 @@ class _Known:
             same = fingerprint is not None and self._contents.get(values) == fingerprint
             if values in commit.touched and not same:
                 self._changed[values] = commit
-            self._contents[values] = fingerprint
+            for other in self._overlapped(values):
+                del self._contents[other]
+            if fingerprint is not None:
+                self._contents[values] = fingerprint
             before = self._made.setdefault(values, [])
+            if self._is_by_value and before and values not in recorded:
+                continue  # it may have copied these rows
             if undone:
                 # It has the contents of the commit before that one again.
                 names = [{one.metadata.get("token"), one.version} for one in before]
@@ -172,6 +181,12 @@ class _Known:
                 before += self._undone.pop((taken_back, values), [])
             else:
                 before.append(commit)
+
+    def _overlapped(self, values: Values) -> list[Values]:
+        """Return the partitions whose contents are no longer known after a commit over one."""
+        if self._is_by_value:
+            return [known for known in self._contents if overlap(known, values)]
+        return [values] if values in self._contents else []
 
     def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
         """Yield the commits that are the last of some partition, oldest first."""
@@ -195,7 +210,3 @@ def _by_version(commits: Mapping[Values, Commit]) -> dict[int, list[Values]]:
     for values, commit in commits.items():
         found.setdefault(commit.version, []).append(values)
     return found
-
-
-def _listed(partitions: Iterable[Values]) -> list[list[str | None]]:
-    return [list(values) for values in partitions]

@@ -186,6 +186,21 @@ class ValueColumn(PartitionColumn):
             return None
         return at if at.strftime(self.form or "") == value else None
 
+    def ends(self, span: Values) -> list[str | None]:
+        """Return the ends of a span for a document: of times the last is excluded.
+
+        >>> ValueColumn("n", "long", "key").ends(ValueColumn("n", "long", "key").span("7"))
+        ['7', '7']
+        """
+        if self.by == "time":
+            zone = "+00:00" if self._is_utc else ""
+            return [None if end is None else f"{end}{zone}" for end in span[:2]]
+        texts = [None if end is None else end.removesuffix("\0") for end in span[:2]]
+        return [None if text is None else self._key_text(text) for text in texts]
+
+    def _key_text(self, text: str) -> str:
+        return text if self._bits is None else str(int(text) - _OFFSET)
+
     # SQL.
 
     def condition(self, spans: Iterable[Pattern], table: str = "") -> str:
@@ -231,8 +246,7 @@ class ValueColumn(PartitionColumn):
     def _literal(self, text: str) -> str:
         """Return an end of a span as a SQL literal that means the same in every session."""
         if self.by == "key":
-            value = text if self._bits is None else str(int(text) - _OFFSET)
-            return PartitionColumn(self.name, self.type).literal(value)
+            return PartitionColumn(self.name, self.type).literal(self._key_text(text))
         if self.type in _LITERALS:
             return _LITERALS[self.type].format(text)
         at = datetime.fromisoformat(text)
@@ -254,11 +268,27 @@ class ValueColumn(PartitionColumn):
             return f"{self.name}=NULL"
         first, last = (None if one is None else str(one) for one in span[:2])
         if self.by == "key" and first is not None and last == f"{first}\0":
-            return f"{self.name}={first if self._bits is None else int(first) - _OFFSET}"
+            return f"{self.name}={self._key_text(first)}"
         ends = [
             "" if one is None else one.rstrip("\0").removesuffix(".000000") for one in (first, last)
         ]
         return f"{self.name}={ends[0] if ends[0] == ends[1] else '..'.join(ends)}"
+
+
+def document_columns(columns: Sequence[PartitionColumn]) -> list[dict[str, str]]:
+    """Return the columns of a document; by value a partition has the two ends of its span."""
+    if columns and isinstance(columns[0], ValueColumn):
+        return [{"name": end, "type": columns[0].type} for end in ("first", "last")]
+    return [{"name": column.name, "type": column.type} for column in columns]
+
+
+def document_partitions(
+    columns: Sequence[PartitionColumn], partitions: Iterable[Values]
+) -> list[list[str | None]]:
+    """Return partitions for a document; rows of no key are left out."""
+    if columns and isinstance(column := columns[0], ValueColumn):
+        return [column.ends(span) for span in partitions if span != NOWHERE]
+    return [list(values) for values in partitions]
 
 
 def overlap(one: Pattern, other: Pattern) -> bool:

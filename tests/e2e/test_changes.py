@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,3 +108,61 @@ def test_what_a_log_cannot_tell_is_said(
     done = shop("impact", *arguments, *NOW, code=code)
     assert complaint in " ".join(done.stderr.split())
     assert done.stdout == ""
+
+
+@pytest.fixture
+def by_value(tmp_path: Path) -> Shop:
+    """A project whose table `feed` is not partitioned by its hours: another writer's two files."""
+    made = Shop(tmp_path)
+    project = made.folder / "lineage-backfill.toml"
+    hours = 'columns = { key = "%Y-%m-%dT%H" }\nlocation = "data/feed"'
+    by = 'time_column = "ts"\nlocation = "data/feed"'
+    project.write_text(project.read_text().replace(hours, by, 1))
+    log = Log(tmp_path / "data" / "feed")
+    log.commit(by_time(), info("CREATE TABLE"))
+    log.commit(rows("a", "02T00:10", "02T00:20"), rows("b", "02T01:00", "02T03:00"), info("WRITE"))
+    log.commit({"remove": {"path": "a", "partitionValues": {}}}, info("DELETE"))
+    return made
+
+
+def by_time() -> dict[str, Any]:
+    field = {"name": "ts", "type": "timestamp", "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    return {"metaData": {"schemaString": schema, "partitionColumns": [], "configuration": {}}}
+
+
+def rows(path: str, first: str, last: str) -> dict[str, Any]:
+    ends = {"minValues": first, "maxValues": last}
+    stats = {side: {"ts": f"2024-01-{end}:00.000Z"} for side, end in ends.items()}
+    held = json.dumps({"numRecords": 2, **stats})
+    return {"add": {"path": path, "partitionValues": {}, "modificationTime": 1, "stats": held}}
+
+
+@pytest.mark.parametrize(
+    ("after", "hours", "is_exact"),
+    [("0", ["2024-01-02T00..2024-01-02T03"], False), ("1", ["2024-01-02T00"], True)],
+)
+def test_the_files_of_a_table_by_value_tell_which_keys_changed_at_most(
+    by_value: Shop, after: str, hours: list[str], is_exact: bool
+) -> None:
+    """A document that may name too many keys says so."""
+    document = by_value.document("impact", "feed", "--since-version", after, *NOW, schema="plan")
+    assert planned(document)["clean"] == hours
+    (changed,) = document["request"]["changed"]
+    assert changed["log"].get("by_files", False) is not is_exact
+    warned = [text for text in document["warnings"] if "perhaps not all of them changed" in text]
+    assert bool(warned) is not is_exact
+
+
+def test_what_is_stale_after_changes_of_a_table_by_value(by_value: Shop) -> None:
+    """A key that is older than a file that may hold its rows is stale, with a word of doubt."""
+    table = Log(by_value.folder / "data" / "c")
+    table.commit(metadata("key"), info("CREATE TABLE"))
+    table.commit(*(add(h, f"2024-01-02T{h}", column="key") for h in ("00", "02", "05")), info("W"))
+    for version in (0, 1):
+        os.utime(table.path(version), (0, 0))
+    document = by_value.document("stale", *NOW, schema="stale")
+    clean = next(one for one in document["jobs"] if one["job"]["name"] == "clean")
+    (older,) = clean["older"]
+    assert older["partitions"] == ["2024-01-02T00", "2024-01-02T02"]
+    assert any("others wrote hold rows of several keys" in text for text in clean["why"])

@@ -24,6 +24,9 @@ class LogPart(TypedDict):
     after: Count
     until: Count
     ignored: NotRequired[Annotated[list[str], "Changed partitions that do not exist as keys."]]
+    by_files: NotRequired[
+        Annotated[Literal[True], "The keys of all rows in changed files, perhaps too many."]
+    ]
 
 
 class ChangedPart(TypedDict):

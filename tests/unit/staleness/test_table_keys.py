@@ -205,7 +205,7 @@ def test_a_runtime_dimension_takes_what_it_does_not_know_as_any() -> None:
         { name = "customer", keys = "runtime", column = "c" },
     ]"""
     one = declared(text)
-    keys, _ = keys_of(
+    keys, _, _ = keys_of(
         resolver(one),
         DatasetRef("w", "t"),
         [{"ds": "2024-01-01", "c": "acme"}],
@@ -220,12 +220,13 @@ def test_columns_are_matched_in_any_case_and_must_be_those_of_the_table() -> Non
     assert keys_of(resolver(one), ref, partitions, {"DS": "date"}) == (
         ("2024-01-01..2024-01-02",),
         (),
+        True,
     )
     with pytest.raises(DeclarationError, match="partitioned by day, but ds are declared"):
         keys_of(resolver(one), ref, [], {"day": "date"})
     whole = declared('grain = "none"')
-    assert keys_of(resolver(whole), ref, [{}], {}) == (("*",), ())
-    assert keys_of(resolver(whole), ref, [], {}) == ((), ())
+    assert keys_of(resolver(whole), ref, [{}], {}) == (("*",), (), True)
+    assert keys_of(resolver(whole), ref, [], {}) == ((), (), True)
 
 
 def test_formats_that_do_not_tell_the_time_are_refused() -> None:
