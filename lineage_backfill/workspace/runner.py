@@ -388,6 +388,7 @@ class Runner:
                 max_parallel=options.max_parallel or max_parallel or limits.max_parallel,
                 pools=project.declarations.pools,
                 jobs=workspace.limits_of(runs),
+                by_value=workspace.by_value(runs),
                 state_dir=state_dir(project),
                 waits=options.waits,
                 gone=options.gone,

@@ -16,7 +16,7 @@ from lineage_backfill.errors import BackfillError, ConfigError
 from lineage_backfill.lineage.inference.timetables import slice_of
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan, PlannedRun
@@ -29,7 +29,7 @@ from lineage_backfill.project.declarations import (
     EngineDeclaration,
     JobDeclaration,
 )
-from lineage_backfill.project.matching import Matcher
+from lineage_backfill.project.matching import DeclaredNames, Matcher
 from lineage_backfill.runs.drive.retry import RetryPolicy
 from lineage_backfill.runs.drive.scheduler import JobLimits
 from lineage_backfill.runs.observations import readings
@@ -129,9 +129,24 @@ class Workspace:
     def limits_of(self, runs: Iterable[PlannedRun]) -> dict[JobRef, JobLimits]:
         """Return the limits of the runs' jobs.
 
-        The lineage is not needed.
+        The lineage is not needed. One run at a time writes to tables by value.
         """
-        return {ref: self._limits(self._jobs.find(ref)) for ref in {run.job for run in runs}}
+        runs = list(runs)
+        limits = {ref: self._limits(self._jobs.find(ref)) for ref in {run.job for run in runs}}
+        by_value = self.by_value(runs)
+        alone = {run.job for run in runs if by_value & {one.dataset for one in run.writes}}
+        return limits | {ref: replace(limits[ref], max_parallel=1) for ref in alone}
+
+    def by_value(self, runs: Iterable[PlannedRun]) -> frozenset[DatasetRef]:
+        """Return the datasets that these runs write whose tables their keys do not partition.
+
+        Delta lets only one of two concurrent writes to such a table commit.
+        """
+        names = DeclaredNames(self.project.declarations).datasets
+        written = {one.dataset for run in runs for one in run.writes}
+        return frozenset(
+            ref for ref in written if (found := names.find(ref)) and found.value_column
+        )
 
     def _limits(self, declared: JobDeclaration | None) -> JobLimits:
         rules = self.project.declarations.rules_of(declared)

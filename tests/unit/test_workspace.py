@@ -19,6 +19,7 @@ from lineage_backfill.ports import TableHistory, TablePlace
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
+from tests.fakes import planned_run
 
 NOW = datetime(2024, 1, 5, tzinfo=UTC)
 PROJECT = """
@@ -195,3 +196,16 @@ def test_a_partition_key_is_written_as_the_timetable_of_the_lineage_tells(folder
     calendar = settings["calendar"](JobRef("prod", "p_hourly.load"))
     assert calendar.time.grid.label(0) == "1970-01-01T00"
     assert settings["calendar"](JobRef("prod", "manual_only")) is None
+
+
+def test_one_run_at_a_time_writes_to_a_table_by_value(tmp_path: Path) -> None:
+    """Its writers are those whose declared dataset has a column of values."""
+    file = tmp_path / "lineage-backfill.toml"
+    tables = '[[dataset]]\nname = "v"\ngrain = "day"\ntime_column = "ts"\n'
+    file.write_text(f'[project]\nnamespace = "n"\n{tables}')
+    workspace = Workspace(open_project(file))
+    runs = [planned_run("r1", job="v"), planned_run("r2", job="daily")]
+    assert workspace.by_value(runs) == {DatasetRef("n", "v")}
+    limits = workspace.limits_of(runs)
+    found = {ref.name: one.max_parallel for ref, one in limits.items()}
+    assert found == {"v": 1, "daily": None}

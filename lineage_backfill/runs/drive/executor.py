@@ -72,6 +72,8 @@ class Executor:
     max_parallel: int = 4
     pools: Mapping[str, int] = field(default_factory=dict)
     jobs: Mapping[JobRef, JobLimits] = field(default_factory=dict)
+    #: Datasets of which a backfill locks all keys: concurrent writes to their tables conflict.
+    by_value: Collection[DatasetRef] = ()
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = field(default_factory=SystemClock)
     cutoff: CutoffMaker | None = None
@@ -160,7 +162,7 @@ class Executor:
         if not self.waits:
             runs = self._started[backfill_id].runs or ()
             with self._leased(backfill_id) as lease:
-                self.store.lock(lease, _writes(runs))
+                self.store.lock(lease, self._writes(runs))
             if self.live is not None:
                 self.live(runs)
 
@@ -437,7 +439,7 @@ class Executor:
 
         def blocker() -> str:
             try:
-                self.store.lock(lease, _writes(runs))
+                self.store.lock(lease, self._writes(runs))
             except ConflictError as error:
                 if not self.waits:
                     raise
@@ -447,6 +449,21 @@ class Executor:
             return self.live(waiting) if self.live is not None else ""
 
         return self._wait(lease, blocker)
+
+    def _writes(self, runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
+        """Return the partitions that the runs write, by dataset."""
+        written: dict[DatasetRef, list[Any] | None] = {}
+        for run in runs:
+            for write in run.writes:
+                keys = written.setdefault(write.dataset, [])
+                if write.keys is None or write.dataset in self.by_value:
+                    written[write.dataset] = None
+                elif keys is not None:
+                    keys.extend(write.keys)
+        return [
+            DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
+            for dataset, keys in written.items()
+        ]
 
     def _wait(self, lease: Lease, blocker: Callable[[], str]) -> bool:
         """Wait while there is a blocker, holding the lease; False after a request or a stop."""
@@ -564,22 +581,6 @@ def _third_interrupts(stop: Callable[[], None]) -> Callable[[], None]:
         stop()
 
     return press
-
-
-def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
-    """Return the partitions that the runs write, by dataset."""
-    written: dict[DatasetRef, list[Any] | None] = {}
-    for run in runs:
-        for write in run.writes:
-            keys = written.setdefault(write.dataset, [])
-            if write.keys is None:
-                written[write.dataset] = None
-            elif keys is not None:
-                keys.extend(write.keys)
-    return [
-        DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
-        for dataset, keys in written.items()
-    ]
 
 
 def _joined(

@@ -629,6 +629,21 @@ def test_two_backfills_conflict_on_partitions_and_disjoint_ones_do_not(bench: Be
     assert second_executor.resume(second) is BackfillState.SUCCEEDED
 
 
+def test_backfills_of_a_table_by_value_conflict_whatever_their_keys(bench: Bench) -> None:
+    """Delta lets only one of two concurrent writes to it commit."""
+    engine = FakeEngine(holds=True)
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily", keys=("a",))))
+    executor.by_value = [planned_run("r1", job="daily").writes[0].dataset]
+    thread = in_background(executor, first, engine, until=1)
+    beside = plan_of(planned_run("r2", job="daily", keys=("b",)))
+    second_executor, second = start(bench, FakeEngine(), beside)
+    second_executor.by_value = executor.by_value
+    with pytest.raises(ConflictError, match=f"{first} holds partitions of n:daily"):
+        second_executor.drive(second)
+    engine.end(next(iter(engine.known)))
+    thread.join(10)
+
+
 @pytest.mark.parametrize("state", [RunState.SUBMITTED, RunState.RUNNING])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_run_in_doubt_is_reconciled_by_its_token(
