@@ -74,6 +74,8 @@ def check(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert sorted({one["kind"] for one in decisions}) == expected["needs"]
     refused = sorted({one["kind"] for one in decisions if one["refused"]})
     assert refused == expected.get("refused", [])
+    if "edges" in expected:
+        assert edges(config, capsys) == expected["edges"]
     if "waits" in expected:
         assert waits(plan["runs"]) == expected["waits"]
     columns = {
@@ -88,6 +90,16 @@ def check(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def names(jobs: list[dict[str, Any]], status: str) -> list[str]:
     return sorted(job["job"]["name"] for job in jobs if job["status"] == status)
+
+
+def edges(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Return what each job of a project reads and writes, as "a b > c"."""
+    main(["lineage", "show", "--json", "--config", str(config)])
+    found = {}
+    for one in json.loads(capsys.readouterr().out)["jobs"]:
+        sides = (" ".join(sorted(ref["name"] for ref in one[side])) for side in ("reads", "writes"))
+        found[one["job"]["name"]] = " > ".join(sides)
+    return found
 
 
 def waits(runs: list[dict[str, Any]]) -> dict[str, list[str]]:

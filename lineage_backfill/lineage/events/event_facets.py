@@ -21,12 +21,16 @@ _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
 _OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
 _OVERWRITES: Final = ("OVERWRITE", "TRUNCATE")
-#: What an action of Spark calls its way of writing.
+#: What an action of Spark calls its way of writing; Iceberg's MERGE rewrites rows.
 _ACTION: Final = re.compile(
-    r"(?:execute_)?(append|merge|overwrite)(?:_(?:into|data|by|partitions)_?\w*)?", re.ASCII
+    r"(?:execute_)?(append|merge|overwrite)(?:_(?:into|data|by|partitions)_?\w*)?"
+    r"|replace_(?:iceberg_)?data|write_(?:iceberg_)?delta",
+    re.ASCII,
 )
 _STATEMENT: Final = re.compile(
-    r"\s*(?:(merge)\s+into|insert\s+(?:(overwrite)|into))\b", re.IGNORECASE
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:with\b.*?\)\s*)?"
+    r"(?:(merge)\s+into|insert\s+(?:(overwrite)|into))\b",
+    re.IGNORECASE | re.DOTALL,
 )
 #: (start, end) as sent; the end may be missing.
 Interval = tuple[str, str]
@@ -175,13 +179,19 @@ def mode_in_name(name: str) -> str | None:
 
     >>> mode_in_name("app.execute_merge_into_command.delta_t"), mode_in_name("merge_orders")
     ('merge', None)
+    >>> mode_in_name("app.replace_data.shop_orders"), mode_in_name("app.append_data.shop_orders")
+    ('merge', 'append')
     """
     found = (_ACTION.fullmatch(part) for part in name.split("."))
-    return next((one[1] for one in found if one), None)
+    return next((one[1] or "merge" for one in found if one), None)
 
 
 def mode_in_query(query: str) -> str | None:
-    """Return how a statement of SQL writes."""
+    """Return how a statement of SQL writes, after comments and a WITH.
+
+    >>> mode_in_query("/* dbt */ with a as (select 1) merge into t using a on true")
+    'merge'
+    """
     found = _STATEMENT.match(query)
     return None if found is None else (found[1] or "append").lower()
 
