@@ -353,11 +353,9 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """How many jobs of a plan are shown, and in how much detail."""
+    """How much of a list is shown, and in how much detail."""
 
-    every: Annotated[
-        bool, Option("--all", help="Show every job with its full reason and owner.")
-    ] = False
+    every: Annotated[bool, Option("--all", help="List everything, with full reasons.")] = False
 
 
 DatasetsArgument = Annotated[

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.show.names import Names, keys_on_a_line
+from lineage_backfill.show.plans import GROUPED_ABOVE
 from lineage_backfill.show.text import UNKNOWN, Moment, counted, safe
 from lineage_backfill.show.words import in_words, measured, time_in_words
 
@@ -26,8 +27,6 @@ _ORIGINS = {
     "re-run": "started again by this backfill",
     "adopted": "started by someone else",
 }
-#: Most rows of `started_by_others` that are shown.
-SHOWN = 100
 Row = tuple[str, ...]
 #: States in which runs of one job are shown as one row.
 _GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
@@ -48,14 +47,19 @@ def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]
     yield "driven by", document["driver"]["owner"] if document["driver"] else ""
 
 
-def together(runs: Iterable[Document]) -> list[Document]:
-    """Return the runs in order; runs of one job that wait for the same thing are one row."""
+def together(runs: Sequence[Document], *, each: bool = False) -> list[Document]:
+    """Return the runs in order; runs of one job that wait for the same thing are one row.
+
+    Where there are many, all runs of one job in one state are, unless `each` is wanted.
+    """
+    are_many = len(runs) > GROUPED_ABOVE and not each
     groups: dict[object, dict[str, Any]] = {}
     for run in runs:
-        waits = run["state"] in _ALIKE and not run["attempt"]
+        waits = are_many or (run["state"] in _ALIKE and not run["attempt"])
         group = (run["state"], *run["job"].values(), run["error"]) if waits else run["id"]
         if group in groups:
             groups[group]["partitions"] += run["partitions"]
+            groups[group]["ended_at"] = None  # several runs, not one that took so long
         else:
             groups[group] = {**run, "partitions": list(run["partitions"])}
     return list(groups.values())

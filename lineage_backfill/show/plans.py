@@ -117,21 +117,26 @@ class Rows:
     def grouped(self) -> tuple[str, list[Row]]:
         """Return the heading of the group names, and a row for each group.
 
-        A group is a wave and an owner (or a namespace if no owners are known), or only a wave if
-        there would be too many groups.
+        A group is a wave and an owner (or a namespace if no owners are known), or only a wave, or
+        several waves in a row: groups save at least two thirds of the lines.
         """
+        most = min(SHOWN_GROUPS, len(self.jobs) // 3)
         owned = any(self._facts.owner(job.job) for job in self.jobs)
         groups = self._groups(
             lambda job: (self._facts.owner(job.job) or "-") if owned else safe(job.job.namespace)
         )
-        if len(groups) <= SHOWN_GROUPS and len({row.name for row in groups}) > 1:
+        if len(groups) <= most and len({row.name for row in groups}) > 1:
             return "Owner" if owned else "Namespace", groups
-        return "", self._groups(lambda _: "")
+        waves = len({self._wave(job)[0] for job in self.jobs})
+        return "", self._groups(lambda _: "", waves=-(-waves // most))
 
-    def _groups(self, naming: Callable[[PlannedJob], str]) -> list[Row]:
+    def _groups(self, naming: Callable[[PlannedJob], str], *, waves: int = 1) -> list[Row]:
+        """Return a group for each name in so many waves in a row."""
+        order = sorted({self._wave(job)[0] for job in self.jobs})
+        places = {wave: place // waves for place, wave in enumerate(order)}
         found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
         for job in self.jobs:
-            found[self._wave(job)[0], naming(job)].append(job)
+            found[places[self._wave(job)[0]], naming(job)].append(job)
         return [self._row(name, found[wave, name]) for wave, name in sorted(found)]
 
     def _wave(self, job: PlannedJob) -> tuple[int, int]:

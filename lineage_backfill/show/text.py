@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
 from lineage_backfill.redaction import redacted
@@ -47,18 +47,6 @@ def shortened(text: str, width: int) -> str:
     ('reads o…', 'orders')
     """
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
-def fitting(items: Sequence[str], room: int) -> str:
-    """Return as many of the first items as fit into `room` columns; at least part of one.
-
-    >>> fitting(["one", "two", "three"], 10), fitting(["a_long_name"], 8)
-    ('one, two', 'a_long_…')
-    """
-    for most in range(min(len(items), room // 2), 0, -1):
-        if len(text := ", ".join(items[:most])) <= room:
-            return text
-    return shortened(items[0], room)
 
 
 def to_the_second(at: datetime | str | None, zone: tzinfo | None = UTC) -> str:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
-from lineage_backfill.cli.output.render import mark, table
+from lineage_backfill.cli.output.grid import Grid, mark, table
 from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.engines.runtime import find_jars, find_java
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError
@@ -289,7 +288,7 @@ def _check_jars() -> str:
     return f"{len(found)} jars, as {found[0]}"
 
 
-def _table(checks: list[Check]) -> Table:
+def _table(checks: list[Check]) -> Grid:
     def found(one: Check) -> Text:
         text = Text(safe(one.detail))
         return text.append(f"\n{safe(one.fix)}", style="yellow") if one.fix else text

@@ -18,7 +18,7 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.output import views
-from lineage_backfill.cli.output.render import table
+from lineage_backfill.cli.output.grid import table
 from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.lineage.identity.families import Family
 from lineage_backfill.lineage.snapshot import LineageSnapshot

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
-from lineage_backfill.cli.output.render import table
+from lineage_backfill.cli.output.grid import table
 from lineage_backfill.critic.review import Finding
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import named
@@ -48,10 +48,17 @@ def show(
     if as_json:
         documents.emit(settings.document(project))
         return
-    columns = ("Setting", "Value", "From")[: 3 if sources else 2]
-    cells = ((one.name, one.shown, one.origin)[: len(columns)] for one in project.settings)
-    rows = ([Text(safe(cell)) for cell in row] for row in cells)
-    terminal.out().print(table(*columns, rows=rows))
+    rows = (
+        (safe(one.name), safe(_near(one.origin)) if sources else "", safe(one.shown))
+        for one in project.settings
+    )
+    terminal.out().print(table("Setting", "From", "Value", rows=rows))
+
+
+def _near(origin: str) -> str:
+    """Return a path below the current folder relative to it, and any other origin as it is."""
+    path, here = Path(origin), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else origin
 
 
 def _show_in_force(source: SourceOptions, name: str, *, as_json: bool) -> None:

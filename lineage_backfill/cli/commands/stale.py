@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli import terminal
@@ -22,7 +21,8 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
-from lineage_backfill.cli.output.render import apart, table
+from lineage_backfill.cli.output.grid import Grid, table
+from lineage_backfill.cli.output.render import apart
 from lineage_backfill.cli.planning import PlannedRequest
 from lineage_backfill.cli.requests import limits_of
 from lineage_backfill.cli.values import read_moment, read_now
@@ -44,7 +44,6 @@ _SinceOption = Annotated[
     str | None,
     typer.Option(help="Only keys that end after this: 30d, a date or a time.", metavar="T"),
 ]
-_SHOWN_SILENT = 5
 _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
 
 
@@ -67,6 +66,7 @@ class _Stale:
 def stale(
     options: PlanOptions,
     source: SourceOptions,
+    listing: ListOptions,
     since: _SinceOption = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 2 if anything is stale.")
@@ -83,7 +83,7 @@ def stale(
     if as_json:
         documents.emit(_document(found))
     else:
-        terminal.out().print(_tables(found))
+        terminal.out().print(_tables(found, listing))
     if detailed_exitcode and any(one.stale for one in found.jobs):
         raise typer.Exit(2)
     raise typer.Exit(found.exit_code)
@@ -100,7 +100,7 @@ def catchup(
 ) -> None:
     """Plan and run what `stale` lists and everything downstream; nothing else."""
     found = _find(options, source, since)
-    terminal.talk().print(_tables(found))
+    terminal.talk().print(_tables(found, listing))
     if found.plan is not None:
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
         carry_out(planned, how, source=source, listing=listing, as_json=as_json)
@@ -182,20 +182,20 @@ def _keys(one: Staleness, keys: Any) -> list[Any]:
 # --- for a person -------------------------------------------------------------------------------
 
 
-def _tables(found: _Stale) -> RenderableType:
+def _tables(found: _Stale, listing: ListOptions) -> RenderableType:
     names = Names(_named(found))
     parts: list[RenderableType] = [_in_all(found)]
     if any(one.stale or one.running for one in found.jobs):
         rows = (row for one in found.jobs for row in _reasons(one, names))
-        parts.append(_table("Stale", rows, names))
+        parts.append(_table("Stale", rows, names, listing))
     if lost := [(one, lost) for one in found.jobs for lost in one.missing_inputs]:
-        parts.append(_lost(lost, names))
+        parts.append(_lost(lost, names, listing))
     doubtful = [one for one in found.jobs if one.why]
     if doubtful:
         unknown = ((one, "?", "yellow", one.unjudged, safe("; ".join(one.why))) for one in doubtful)
-        parts.append(_table("Unknown", unknown, names))
+        parts.append(_table("Unknown", unknown, names, listing))
     if found.silent:
-        parts.append(_silent(found.silent, names))
+        parts.append(_silent(found.silent, names, listing))
     return Group(*apart(parts))
 
 
@@ -226,12 +226,13 @@ def _in_all(found: _Stale) -> Text:
 _Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why
 
 
-def _table(heading: str, found: Iterable[_Row], names: Names) -> Table:
+def _table(heading: str, found: Iterable[_Row], names: Names, listing: ListOptions) -> Grid:
     def row(one: Staleness, mark: str, style: str, keys: Any, why: str) -> tuple[Text, ...]:
         words = keys_in_words(tuple(_keys(one, keys))) if keys else ""
         return Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim")
 
-    return table("", heading, "Partitions", "Why", rows=(row(*one) for one in found))
+    rows = (row(*one) for one in found)
+    return table("", heading, "Partitions", "Why", rows=rows, listing=listing)
 
 
 def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
@@ -248,7 +249,9 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
         yield one, "!", "yellow", one.waiting, "not run: an input was never written"
 
 
-def _lost(found: Iterable[tuple[Staleness, MissingInput]], names: Names) -> Table:
+def _lost(
+    found: Iterable[tuple[Staleness, MissingInput]], names: Names, listing: ListOptions
+) -> Grid:
     rows = (
         (
             Text("!", "yellow"),
@@ -258,12 +261,12 @@ def _lost(found: Iterable[tuple[Staleness, MissingInput]], names: Names) -> Tabl
         )
         for one, lost in found
     )
-    return table("", "Missing for", "Input", "Never written", rows=rows)
+    return table("", "Missing for", "Input", "Never written", rows=rows, listing=listing)
 
 
-def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
+def _silent(silent: Mapping[DatasetRef, str], names: Names, listing: ListOptions) -> Grid:
     rows = (
         (Text("?", "yellow"), Text(names(dataset)), Text(safe(why), "dim"))
-        for dataset, why in sorted(silent.items())[:_SHOWN_SILENT]
+        for dataset, why in sorted(silent.items())
     )
-    return table("", "No log of", "Why", rows=rows, more=len(silent) - _SHOWN_SILENT)
+    return table("", "No log of", "Why", rows=rows, listing=listing)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.output.render import apart, mark, table
+from lineage_backfill.cli.options import ListOptions
+from lineage_backfill.cli.output.grid import Grid, mark, table
+from lineage_backfill.cli.output.render import SHORT, apart
 from lineage_backfill.cli.terminal import moment
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.partitions.text import in_short
 from lineage_backfill.show import backfills
-from lineage_backfill.show.names import Names, keys_on_a_line
+from lineage_backfill.show.names import Names, keys_in_short, keys_on_a_line
 from lineage_backfill.show.text import UNKNOWN, counted, safe
 from lineage_backfill.show.words import ago
 
@@ -31,8 +33,25 @@ _STYLES = {
     "paused": "yellow",
     "interrupted": "yellow",
 }
-#: Most runs, jobs and names that are listed one by one; `--json` has all.
-_SHOWN_RUNS = 100
+#: The order in which runs are listed.
+_ORDER = {
+    state: place
+    for place, state in enumerate(
+        (
+            "failed",
+            "running",
+            "submitted",
+            "blocked",
+            "cancelled",
+            "pending",
+            "skipped",
+            "succeeded",
+        )
+    )
+}
+#: Sign and colour of a note on partitions.
+_ODD = ("!", "yellow")
+_NOTES = {"cut_off": ("=", "dim"), "appeared": ("+", "green")}
 Document = Mapping[str, Any]
 
 
@@ -62,9 +81,9 @@ def history_table(document: Document, *, now: datetime | None = None) -> Rendera
     return Group(shown, Text(more, "dim")) if more else shown
 
 
-def status_table(document: Document) -> RenderableType:
-    """Return the state of a backfill: totals, then runs, unfinished ones first."""
-    return Group(*apart([_heading(document), _runs(document)]))
+def status_table(document: Document, listing: ListOptions = SHORT) -> RenderableType:
+    """Return the state of a backfill: a summary, then runs, failed ones first."""
+    return Group(*apart([_heading(document), _runs(document, listing)]))
 
 
 def state(text: str) -> Text:
@@ -77,11 +96,8 @@ def _heading(document: Document) -> Text:
     parts = ", ".join(f"{totals[one]:,} {one}" for one in RunState if totals[one])
     return Text.assemble(
         _title(document),
-        _changed(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
-        f"\nsubmitted {moment(document['submitted_at'])}"
-        f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
-        f"\nstarted {moment(document['started_at'])}, ended {moment(document['ended_at'])}",
+        f"\n{backfills.who_and_when(document, moment)}",
         *(
             f"\n{words} {safe(text)}"
             for words, text in backfills.particulars(document, moment)
@@ -90,66 +106,69 @@ def _heading(document: Document) -> Text:
     )
 
 
-def _runs(document: Document) -> RenderableType:
+def _runs(document: Document, listing: ListOptions) -> Grid:
     names = Names(JobRef(**run["job"]) for run in document["runs"])
 
-    def row(run: Document) -> tuple[RenderableType, ...]:
-        keys = Text(keys_on_a_line(tuple(run["partitions"])))
+    def row(run: Document) -> tuple[str | Text, ...]:
+        keys = Text(keys_in_short(tuple(run["partitions"])))
         if run["origin"] == "adopted":
             keys.append(f"\n{backfills.in_engine(run)}", style="dim")
-        if run["error"]:
-            keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
-        elif run["cut_off"]:
-            keys.append(f"\nnot needed: {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
-        job, took = Text(names(JobRef(**run["job"]))), backfills.took(run)
-        return state(run["state"]), job, keys, str(run["attempt"] or ""), took
+        why = Text(safe(run["error"] or ""), _STYLES.get(run["state"], ""))
+        if run["cut_off"] and not run["error"]:
+            why = Text(f"not needed: {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
+        job, took = names(JobRef(**run["job"])), backfills.took(run)
+        tries = str(run["attempt"]) if run["attempt"] > 1 else ""
+        return state(run["state"]), job, keys, tries, took, why
 
-    groups = backfills.together(document["runs"])
-    return table(
-        *("State", "Job", "Partitions", "Tries", "Took"),
-        rows=map(row, groups[:_SHOWN_RUNS]),
-        right=(3, 4),
-        more=len(groups) - _SHOWN_RUNS,
-        rest="; --json lists all",
-    )
+    groups = backfills.together(document["runs"], each=listing.every)
+    groups.sort(key=lambda run: _ORDER[run["state"]])
+    headings = ("State", "Job", "Partitions", "Tries", "Took", "Why")
+    return table(*headings, rows=map(row, groups), right=(3, 4), listing=listing)
 
 
-def report_table(document: Document) -> RenderableType:
-    """Return partitions planned and rewritten, and what did not succeed."""
+def report_table(document: Document, listing: ListOptions = SHORT) -> RenderableType:
+    """Return a summary, what did not succeed, and partitions planned and rewritten."""
     names = backfills.names_in(document)
-    outputs = list(backfills.outputs(document, names))
-    rows: Iterator[tuple[RenderableType, ...]] = (
-        (mark(one["exact"]), Text(dataset), *cells) for one, dataset, cells in outputs
-    )
-    touched = table("", "Dataset", *backfills.OUTPUTS, rows=rows, right=range(2, 8))
-    style = backfills.colour(document["touched_is_planned"])
+    outputs = sorted(backfills.outputs(document, names), key=lambda one: one[0]["exact"] is True)
+    title = _title(document).append(f"\n{backfills.who_and_when(document, moment)}\n")
     sentences = dict.fromkeys((backfills.repaired(document), backfills.verdict(document)))
-    verdict = Text("\n".join(sentences), style=style)
-    for one, dataset, _ in outputs:
-        for what, number, keys in backfills.notes(one):
-            style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")
-            verdict.append(f"\n{dataset}: {number}, {keys}", style=style)
-    title = (
-        _title(document)
-        .append(_changed(document))
-        .append(f"\n{backfills.who_and_when(document, moment)}")
-    )
+    title.append("\n".join(sentences), backfills.colour(document["touched_is_planned"]))
     if document["reason"]:
         title.append(f"\nreason: {safe(document['reason'])}")
-    parts: list[RenderableType] = [title, touched, verdict]
-    if lost := list(backfills.missing_inputs(document, names)):
-        parts.append(table("Missing for", "Input", "Partitions", "Why", rows=lost))
-    if document["not_succeeded"]:
-        found = backfills.not_succeeded(document, names)
-        failed = ((job, state(text), runs, why) for job, text, runs, why in found)
-        parts.append(table("Not succeeded", "State", "Runs", "Why", rows=failed))
-    for heading, columns, lines in backfills.started_by_others(document, names):
-        most = backfills.SHOWN
-        parts.append(table(heading, *columns[1:], rows=lines[:most], more=len(lines) - most))
-    if document["not_planned"]:
-        left = backfills.not_planned(document, names)
-        parts.append(table("Not planned", "Left stale", "Why", rows=left))
-    return Group(*apart(parts))
+    found = sorted(backfills.not_succeeded(document, names), key=lambda row: _ORDER[row[1]])
+    rows: Iterable[list[str | Text]]
+    rows = ([mark(one["exact"]), name, *cells] for one, name, cells in outputs)
+    notes = (
+        (Text(*_NOTES.get(what, _ODD)), name, keys, number)
+        for one, name, _ in outputs
+        for what, number, keys in backfills.notes(one)
+    )
+    odd = Text(*_ODD)
+    parts: list[tuple[tuple[str, ...], Iterable[Iterable[str | Text]], Container[int]]] = [
+        (
+            ("State", "Not succeeded", "Runs", "Why"),
+            ((state(s), j, *r) for j, s, *r in found),
+            (2,),
+        ),
+        (("", "Dataset", *backfills.OUTPUTS), rows, range(2, 8)),
+        (("", "Note on", "Partitions", "Note"), notes, ()),
+        (
+            ("", "Missing for", "Input", "Partitions", "Why"),
+            ((odd, *row) for row in backfills.missing_inputs(document, names)),
+            (),
+        ),
+        (
+            ("", "Not planned", "Left stale", "Why"),
+            ((odd, *row) for row in backfills.not_planned(document, names)),
+            (),
+        ),
+    ]
+    parts[3:3] = [
+        (("", heading, *columns[1:]), (("=", *line) for line in lines), ())
+        for heading, columns, lines in backfills.started_by_others(document, names)
+    ]
+    tables = (table(*one, rows=rows, right=right, listing=listing) for one, rows, right in parts)
+    return Group(*apart([title, *(one for one in tables if one.has_rows)]))
 
 
 def rows_table(document: Document) -> RenderableType:
@@ -220,16 +239,13 @@ def _row_in_words(row: Mapping[str, Any]) -> str:
     )
 
 
-def _changed(document: Document) -> str:
-    """Return the line that says what changed, unless the title is that already."""
-    changed = safe(document["changed"])
-    return f"\nchanged {changed}" if changed and document["title"] != document["changed"] else ""
-
-
 def _title(document: Document) -> Text:
     title = Text.assemble(
         (safe(document["title"] or "Backfill"), "bold"), "  ", state(document["state"])
     )
+    changed = safe(document.get("changed") or "")
+    if changed and changed != document["title"]:
+        title.append(f"\nchanged {changed}")
     title.append(f"\n{safe(document['id'])}", style="dim")
     for what, words in (("undo_of", "the undo of"), ("undone_by", "undone by")):
         if document[what]:

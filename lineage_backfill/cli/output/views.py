@@ -8,7 +8,7 @@ from operator import itemgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.output.render import table
+from lineage_backfill.cli.output.grid import table
 from lineage_backfill.cli.terminal import moment
 from lineage_backfill.lineage.select import Ref
 from lineage_backfill.lineage.view import Edge, View

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from lineage_backfill.cli.output.render import apart, table
+from lineage_backfill.cli.output.grid import Grid, table
+from lineage_backfill.cli.output.render import apart
 from lineage_backfill.critic.explain import Explanation, Hop
 from lineage_backfill.critic.why_not import End
 from lineage_backfill.show.names import Names, keys_in_words, keys_on_a_line
@@ -62,7 +62,7 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
     )
 
 
-def _ends(ends: Sequence[End], names: Names) -> Table:
+def _ends(ends: Sequence[End], names: Names) -> Grid:
     """Return rows that say where the paths from the change stop, and why."""
 
     def row(end: End) -> tuple[Text, Text, Text]:
@@ -78,7 +78,7 @@ def _ends(ends: Sequence[End], names: Names) -> Table:
     return table("Path stops at", "Stale there", "Reason", rows=map(row, ends))
 
 
-def _way_back(explanation: Explanation, names: Names) -> Table:
+def _way_back(explanation: Explanation, names: Names) -> Grid:
     hops = explanation.hops
     half = _SHOWN_HOPS // 2
     more = len(hops) - 2 * half
