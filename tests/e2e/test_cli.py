@@ -578,7 +578,7 @@ def test_a_run_that_fails_without_a_result_has_rewritten_an_unknown_number(shop:
     report = shop.document("report", schema="report")
     one = report["outputs"][0]
     assert (one["known"], one["exact"], one["missing"]["count"]) == (False, False, 3)
-    row = next(line for line in shop("report").stdout.splitlines() if " clean " in line)
+    row = next(line for line in shop("report").stdout.splitlines() if line.startswith("✗  clean "))
     assert row.split()[2:5] == ["3", UNKNOWN, UNKNOWN]
 
 
