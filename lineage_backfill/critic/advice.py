@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.plans.plan import Plan
 
-#: How a warning begins that names jobs which a plan leaves out; it comes before all others.
-LEFT_OUT: Final = "not planned"
 
-
-def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
-    """Yield one sentence for each kind of warning about the plan's jobs."""
+def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Notice]:
+    """Yield one warning for each kind of warning about the plan's jobs."""
     nodes = snapshot.jobs
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
     inner = _having(nodes, lambda node: node.inner)
@@ -24,7 +21,8 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
         yield from _within(plan, snapshot, inner)
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
-        yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
+        text = "planned, but streaming jobs, which have no runs by partition"
+        yield Notice(f"{text}: {_names(found)}")
 
 
 def _having(
@@ -35,7 +33,7 @@ def _having(
 
 def _within(
     plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, JobNode]
-) -> Iterator[str]:
+) -> Iterator[Notice]:
     """Warn of jobs that read changed data only where their own parts wrote it."""
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
@@ -46,10 +44,11 @@ def _within(
         if ref not in planned and not changed.isdisjoint(node.inner)
     }
     if missed:
-        yield (
+        text = (
             "not planned: they read changed data only where their own parts wrote it (name them"
             f" with --job to run them): {_names(missed)}"
         )
+        yield Notice(text, leaves_out=True)
 
 
 def former_only(plan: Plan, snapshot: LineageSnapshot) -> list[JobRef]:

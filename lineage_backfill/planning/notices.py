@@ -15,6 +15,7 @@ from lineage_backfill.partitions.ordinals import EMPTY, OrdinalSet
 from lineage_backfill.partitions.text import ranges
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.propagate import Propagation
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.project.matching import unused_globs
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, read_by
 
@@ -27,29 +28,31 @@ _Known: TypeAlias = tuple[dict[int, list[tuple[int, str]]], dict[_Reading, str]]
 
 def notices(
     resolver: Resolver, propagation: Propagation, unknown: Iterable[DatasetRef]
-) -> Iterator[str]:
-    """Yield the sentences; `unknown` are the roots whose partitioning is unknown."""
+) -> Iterator[Notice]:
+    """Yield the warnings; `unknown` are the roots whose partitioning is unknown."""
     results = propagation.results
     if resolver.troubles:
-        yield from _troubles(resolver, results)
+        yield from map(Notice, _troubles(resolver, results))
     for data, readers in propagation.read_whole.items():
         jobs = [str(facts.ref) for facts in readers]
         verb = "is" if len(jobs) == 1 else "are"
-        yield f"{data.unknown[0]}: {listed(jobs)} {verb} assumed to read all of it"
-    yield from _from_lineage(resolver, results)
+        text = f"{data.unknown[0]}: {listed(jobs)} {verb} assumed to read all of it"
+        yield Notice(text)
+    yield from map(Notice, _from_lineage(resolver, results))
     for ref in unknown:
-        yield f"the partitioning of {ref} is unknown: its readers are blocked"
+        yield Notice(" is unknown: its readers are blocked", str(ref), "the partitioning of ")
     home = resolver.declarations.namespace
     for facts in results:
         if facts.declaration is not None and facts.declaration.name == facts.ref.name:
-            yield from unused_globs(resolver.edges, home, facts.ref, facts.declaration)
+            found = unused_globs(resolver.edges, home, facts.ref, facts.declaration)
+            yield from map(Notice, found)
     if any(mapping.may_lack for mapping in resolver.mappings):
         yield from _lacking(propagation)
     if propagation.memo.beyond:
         yield from _incomplete(propagation)
     yield from _early_reads(propagation)
     yield from _skipping(resolver, propagation)
-    for found, text in (
+    for jobs_found, text in (
         (_inferred(resolver, propagation), "partitioning inferred, not declared"),
         (
             [facts for facts in results if facts.origin == "request"],
@@ -57,8 +60,8 @@ def notices(
         ),
         (_engineless(propagation), "no engine declared; `run` will refuse these jobs"),
     ):
-        if found:
-            yield f"{text}: {listed(found, name=lambda facts: str(facts.ref))}"
+        if jobs_found:
+            yield Notice(f"{text}: {listed(jobs_found, name=lambda facts: str(facts.ref))}")
 
 
 def _from_lineage(resolver: Resolver, results: Iterable[JobFacts]) -> Iterator[str]:
@@ -84,7 +87,7 @@ def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts
     return [facts for facts in planned if resolver.evidence(facts) is not None]
 
 
-def _skipping(resolver: Resolver, propagation: Propagation) -> Iterator[str]:
+def _skipping(resolver: Resolver, propagation: Propagation) -> Iterator[Notice]:
     """Yield why the history of jobs does not tell the unknown partitioning that blocks jobs."""
     writers, blocked = resolver.edges.writers, set()
     for facts, result in propagation.results.items():
@@ -96,7 +99,7 @@ def _skipping(resolver: Resolver, propagation: Propagation) -> Iterator[str]:
     if blocked:
         history = (run for run in resolver.snapshot.history if run.job in blocked)
         for job, text in sorted(skipping(history).items()):
-            yield f"the partitioning of {job} is not inferred: {text}"
+            yield Notice(f" is not inferred: {text}", str(job), "the partitioning of ")
 
 
 def _engineless(propagation: Propagation) -> Sequence[JobFacts]:
@@ -116,7 +119,7 @@ def _troubles(resolver: Resolver, reached: Iterable[JobFacts]) -> Iterator[str]:
                 yield resolver.troubles[ref]
 
 
-def _lacking(propagation: Propagation) -> Iterator[str]:
+def _lacking(propagation: Propagation) -> Iterator[Notice]:
     for facts, result in propagation.results.items():
         if not facts.lacking or not (result.planned or propagation.stale_inputs(facts)):
             continue
@@ -125,10 +128,10 @@ def _lacking(propagation: Propagation) -> Iterator[str]:
             dirty = propagation.dirty.get(edge.data)
             changed = dirty if isinstance(dirty, PartitionSet) else NOTHING
             for sentence in edge.mapping.missing(changed, result.planned):
-                yield f"{facts.ref} and its input {edge.dataset}: {sentence}"
+                yield Notice(f": {sentence}", f"{facts.ref} and its input {edge.dataset}")
 
 
-def _incomplete(propagation: Propagation) -> Iterator[str]:
+def _incomplete(propagation: Propagation) -> Iterator[Notice]:
     incomplete = [
         (facts, late)
         for facts, result in propagation.results.items()
@@ -136,10 +139,11 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
     ]
     if incomplete:
         which = listed(incomplete, name=lambda pair: f"{pair[0].ref.name} {_ranges(*pair)}")
-        yield f"not planned: these keys are not complete or do not exist yet: {which}"
+        text = f"not planned: these keys are not complete or do not exist yet: {which}"
+        yield Notice(text, leaves_out=True)
 
 
-def _early_reads(propagation: Propagation) -> Iterator[str]:
+def _early_reads(propagation: Propagation) -> Iterator[Notice]:
     """Yield planned keys that need keys missing from the calendar of an input."""
     known: defaultdict[OrdinalSet, _Known] = defaultdict(lambda: ({}, {}))
     for facts, result in propagation.results.items():
@@ -151,7 +155,7 @@ def _early_reads(propagation: Propagation) -> Iterator[str]:
         if early is None:
             early = kinds[facts.kind] = _early_inputs(facts, planned, texts)
         for place, text in early:
-            yield f"{facts.ref.name} {text.format(facts.live[place].dataset)}"
+            yield Notice(f" {text.format(facts.live[place].dataset)}", facts.ref.name)
 
 
 def _early_inputs(

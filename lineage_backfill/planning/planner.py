@@ -32,6 +32,7 @@ from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.planning.writers import decisions_on, meetings
+from lineage_backfill.plans.notice import Notice, in_families
 from lineage_backfill.plans.plan import DatasetPartitions, Decision, Plan, PlannedJob
 from lineage_backfill.plans.request import ChangedDataset, Request, request_to_dict
 from lineage_backfill.project.declarations import Declarations
@@ -122,7 +123,7 @@ class Planning:
         self.request = request
         self.resolver = resolver
         self._now = now
-        self._warnings: dict[str, None] = {}
+        self._warnings: dict[Notice, None] = {}
         self._roots: dict[DatasetFacts, PartitionSet] = {}
         self._unknown: dict[DatasetFacts, KeySet | None] = {}
         self._root_jobs: dict[JobFacts, PartitionSet] = {}
@@ -166,7 +167,8 @@ class Planning:
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
             if early := keys - job.calendar.clip(keys):
                 texts = listed(render(job.calendar, early), name=as_text)
-                self._warn(f"job {rerun.job}: not planned, not in its calendar yet: {texts}")
+                text = f": not planned, not in its calendar yet: {texts}"
+                self._warnings[Notice(text, f"job {rerun.job}", leaves_out=True)] = None
             before, settled = (
                 found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
             )
@@ -302,7 +304,7 @@ class Planning:
         return cut
 
     def _warn(self, text: str) -> None:
-        self._warnings[text] = None
+        self._warnings[Notice(text)] = None
 
     # --- the plan -------------------------------------------------------------------------------
 
@@ -311,8 +313,8 @@ class Planning:
         count = count_runs(self.propagation)
         limit = self.resolver.declarations.limits.max_runs
         listed = count <= limit or "max-runs" in self.request.allow
-        for text in notices(self.resolver, self.propagation, [data.ref for data in self._unknown]):
-            self._warn(text)
+        unknown = [data.ref for data in self._unknown]
+        self._warnings |= dict.fromkeys(notices(self.resolver, self.propagation, unknown))
         if not listed:
             self._warn(
                 f"{count} runs exceed max_runs = {limit}: they are counted, not listed"
@@ -329,7 +331,7 @@ class Planning:
                 "partitions": sum(jobs * keys for jobs, keys in planned),
             },
             limits={"max_runs": limit},
-            warnings=tuple(self._warnings),
+            warnings=tuple(in_families(self._warnings)),
             decisions=tuple(self._decisions()),
             details=_Details(self, listed=listed),
         )

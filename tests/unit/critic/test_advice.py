@@ -28,7 +28,7 @@ JOBS = [
 
 def said(*changed: JobNode) -> list[str]:
     """Return the advice where these jobs take the place of their namesakes."""
-    return list(advice(*planned(*changed)))
+    return [one.text for one in advice(*planned(*changed))]
 
 
 def planned(*changed: JobNode, include_former: bool = False) -> tuple[Plan, LineageSnapshot]:

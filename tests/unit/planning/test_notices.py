@@ -87,3 +87,16 @@ def test_all_keys_that_read_too_early_are_told_and_no_other() -> None:
         "j 2024-03-29..2024-03-31 read 0 of 3 keys of w:late: 2024-03-29..2024-03-31 not in its"
         " calendar yet; rows already there are read"
     )
+
+
+def test_warnings_that_differ_in_a_name_are_one_line_after_what_is_left_out() -> None:
+    toml = HOURS.format(lag=2, running="") + '[[dataset]]\nname = "days_*"\ngrain = "day"\n'
+    names = [f"total_{number}" for number in range(5)]
+    edges = "\n".join(f"hours > {name} > days_{number}" for number, name in enumerate(names))
+    edges += "\nhours > late > days"
+    now = datetime(2024, 4, 1, 0, 30, tzinfo=UTC)
+    keys = dict.fromkeys(names, "2024-03-31") | {"late": "2024-04-01"}
+    first, *others = plan(request(jobs=keys), edges, toml, now=now).warnings
+    assert first == "job w:late: not planned, not in its calendar yet: 2024-04-01"
+    among = "5 of them (total_0, total_1, total_2 and 2 more) 2024-03-31 reads 22 of 24 keys"
+    assert [text[: len(among)] for text in others if "keys of" in text] == [among]
