@@ -33,7 +33,7 @@ def outbox_of(project: Project) -> Path | None:
 
 def address_of(project: Project) -> str | None:
     """Return the address to send lineage events to."""
-    return project.lineage.marquez or os.environ.get("OPENLINEAGE_URL")
+    return project.lineage.address or os.environ.get("OPENLINEAGE_URL")
 
 
 def user_folder(kind: str) -> Path:

@@ -7,19 +7,28 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
+from lineage_backfill.lineage.snapshot import DatasetNode
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.planning.lookup import Resolver
-from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    JobDeclaration,
+    ReadDeclaration,
+)
+from lineage_backfill.project.facets import dataset_facet
 from lineage_backfill.project.resolve.resolver import JobFacts
 
-#: Settings about when, where and how often runs happen, not which.
-_OF_RUNNING: Final = frozenset(
+#: Settings about when, where and how often runs happen, not which; and those that a facet may
+#: state too, which count as they are in force.
+_APART: Final = frozenset(
     {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask", "airflow"}
     | {"expected", "sources", "sparse"}
+    | {"calendar", "dimensions", "column", "columns"}
+    | {"batch", "depends_on_past", "reads", "writes"}
 )
 
 
@@ -28,25 +37,26 @@ def fingerprint(
 ) -> dict[str, Any]:
     """Return `hash` over jobs, datasets and roots, and `parts`, one hash for each.
 
-    Run history, and jobs that the change does not reach, are not part of it. The parts are short
-    hashes, so that a stale plan can name what changed; `calendars` are the keys of each dataset.
+    Run history, and jobs that the change does not reach, are not part of it; nor is a facet that
+    repeats what is declared. The parts are short hashes, so that a stale plan can name what
+    changed; `calendars` are the keys of each dataset.
     """
-    snapshot = resolver.snapshot
-    lines = {"zone": repr(resolver.declarations.zone)}
+    zone = resolver.declarations.zone
+    lines = {"zone": repr(zone)}
     datasets = set(roots)
     reached = {facts.ref: facts for facts in sorted(jobs, key=lambda facts: facts.place)}
     for ref, facts in reached.items():
-        reads = [edge.data.ref for edge in facts.inputs]
-        writes = [edge.data.ref for edge in facts.outputs]
-        datasets.update(reads, writes)
-        edges = sorted(map(_line, reads)), sorted(map(_line, writes))
-        sent = _sent(snapshot.jobs.get(ref))
-        lines["job " + _line(ref)] = f"{edges} {_declared(facts.declaration)} {sent}"
+        datasets.update(edge.dataset for edge in facts.inputs)
+        datasets.update(edge.dataset for edge in facts.outputs)
+        lines["job " + _line(ref)] = (
+            f"{_in_force(facts, resolver)} {_declared(facts.declaration, zone)}"
+        )
     for dataset in sorted(datasets):
-        sent = _sent(snapshot.datasets.get(dataset))
-        declared = _declared(resolver.dataset(dataset).declaration)
-        lines["dataset " + _line(dataset)] = f"{declared} {sent}"
-    for edge in sorted(snapshot.column_edges):
+        declared = resolver.dataset(dataset).declaration
+        known = declared is not None and declared.has_kind
+        sent = "" if known else _sent(resolver.snapshot.datasets.get(dataset))
+        lines["dataset " + _line(dataset)] = f"{_declared(declared, zone)} {sent}"
+    for edge in sorted(resolver.snapshot.column_edges):
         if edge.job in reached:
             lines["job " + _line(edge.job)] += f" {edge!r}"
     whole = hashlib.sha256()
@@ -80,24 +90,49 @@ def _in_words(calendar: Calendar | None) -> str:
     return " and ".join([*times, *statics]) or "no keys"
 
 
+def _in_force(facts: JobFacts, resolver: Resolver) -> str:
+    """Return the edges of a job, how keys travel along them, and how its runs are grouped."""
+    edges = [
+        (_line(edge.dataset), _mapping(edge.read), edge.lookback, edge.on_missing)
+        for edge in facts.inputs
+    ]
+    writes = [(_line(edge.dataset), edge.policy) for edge in facts.outputs]
+    runs = {}
+    if facts.origin in ("declared", "facet"):
+        runs = dict(resolver.job_facet(facts))
+    runs |= {"batch": facts.batch or "key", "depends_on_past": facts.past is not None}
+    return f"{sorted(edges)} {sorted(writes, key=itemgetter(0))} {_canonical(runs)}"
+
+
+def _mapping(read: ReadDeclaration | None) -> str:
+    """Return how keys travel along an edge, as stated; empty where it is left to the calendars."""
+    if read is None or not (read.mapping or read.dimensions):
+        return ""
+    numbers = (read.before, read.after, read.by)
+    return f"{read.mapping} {numbers} {sorted(read.map.items())} {read.function} {read.dimensions}"
+
+
 @lru_cache(maxsize=4096)  # thousands of jobs share a declaration
-def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
+def _declared(declared: DatasetDeclaration | JobDeclaration | None, zone: str) -> str:
     """Return a declaration as text, without settings that do not affect plans."""
     if declared is None:
         return "None"
-    held = (field.name for field in fields(declared) if field.name not in _OF_RUNNING)
+    held = (field.name for field in fields(declared) if field.name not in _APART)
     values = [f"{name}={getattr(declared, name)!r}" for name in held]
-    reads = declared.reads if isinstance(declared, JobDeclaration) else ()
-    values += [
-        f"{one.dataset} {one.on_missing}" for one in reads if one.on_missing not in (None, "guard")
-    ]
+    if isinstance(declared, DatasetDeclaration) and declared.has_kind:
+        values.append(_canonical(dataset_facet(declared, zone)))
     return f"{type(declared).__name__}({', '.join(values)})"
 
 
-def _sent(node: JobNode | DatasetNode | None) -> str:
-    """Return the partitioning facet of a node as text, independent of member order."""
+def _sent(node: DatasetNode | None) -> str:
+    """Return the partitioning facet of a dataset as text."""
     facet = node.partitioning if node is not None else None
-    return "" if facet is None else json.dumps(facet, sort_keys=True, default=str)
+    return "" if facet is None else _canonical(facet)
+
+
+def _canonical(facet: Mapping[str, Any]) -> str:
+    """Return a facet as text, independent of member order."""
+    return json.dumps(facet, sort_keys=True, default=str)
 
 
 def _line(ref: DatasetRef | JobRef) -> str:

@@ -47,6 +47,12 @@ _SPARKS_OWN: Final = ("spark_catalog", "hive_metastore")
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
+def sent_mark(file: Path) -> Path:
+    """Return the file that holds how many bytes of a file of events were sent to each address."""
+    # Hidden, so that readers of the folder as lineage skip it.
+    return file.with_name(f".{file.name}.sent")
+
+
 def storage(location: str) -> str | None:
     """Return the canonical form of a location; None if it is not one of storage.
 

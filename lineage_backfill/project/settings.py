@@ -265,6 +265,11 @@ class LineageSetting:
         return (self,) if self.kind else ()
 
     @property
+    def address(self) -> str | None:
+        """The Marquez to which runs send their lineage, None if no source is one."""
+        return next((one.marquez for one in self.parts if one.marquez), None)
+
+    @property
     def kind(self) -> str:
         """The kind of a single source; empty if there is none."""
         named = [name for name in ("marquez", "events", "snapshot") if getattr(self, name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.events import EventSource
+from lineage_backfill.sources.outbox import holds_events, unknown_runs, unsent
 from lineage_backfill.sources.packages import create_source
 from lineage_backfill.sources.several import SeveralSources
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
@@ -46,7 +48,7 @@ class ProjectLineage:
         Warnings of what is left out come first: only the first ones are shown.
         """
         snapshot = self._source().read()
-        said = (*snapshot.warnings, *left_out(self._project.lineage))
+        said = (*snapshot.warnings, *left_out(self._project.lineage), *self._not_held(snapshot))
         said = tuple(sorted(said, key=lambda text: "left out" not in text))
         return replace(snapshot, warnings=said)
 
@@ -77,7 +79,27 @@ class ProjectLineage:
         found = [(one.kind, self._single(one)) for one in lineage.parts]
         if lineage.sources:
             return SeveralSources(found)
-        return found[0][1] if found else _ProjectAlone(self._project.declarations)
+        return found[0][1] if found else _ProjectAlone(self._project)
+
+    def _not_held(self, snapshot: LineageSnapshot) -> Iterator[str]:
+        """Yield a warning if the sources lack events of the project's own runs."""
+        lineage, outbox = self._project.lineage, self._project.outbox
+        if not lineage.parts or not holds_events(outbox):
+            return
+        if lineage.address:
+            if count := unsent(outbox, lineage.address):
+                yield (
+                    f"events of this project's runs that {lineage.address} does not have:"
+                    f" {count:,}; send them with `python -m spark_runtime replay`"
+                )
+        elif count := unknown_runs(outbox, self._known_runs(snapshot)):
+            yield (
+                f"runs of this project that the lineage does not hold: {count:,}; name their"
+                f' events among its sources, {{ source = "events", events = ["{outbox}"] }}'
+            )
+
+    def _known_runs(self, snapshot: LineageSnapshot) -> set[str]:
+        return {run.run_id for run in snapshot.history} | {*self._project.lineage.ignore_runs}
 
     def _single(self, lineage: LineageSetting) -> LineageSource:
         if lineage.events:
@@ -119,19 +141,28 @@ class ProjectLineage:
 
 
 class _ProjectAlone:
-    """The lineage of a project without a source: its jobs declare all reads and writes."""
+    """The lineage of a project without a source: what its jobs declare, and its own runs."""
 
-    def __init__(self, declarations: Declarations) -> None:
-        self._jobs = [job for job in declarations.jobs if not is_glob(job.name)]
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
     def read(self) -> LineageSnapshot:
-        """Return an empty lineage; the planner adds the declared edges.
+        """Return the lineage of the runs so far; the planner adds the declared edges.
 
-        Raises ConfigError if a job does not declare its writes, as lineage is then needed.
+        Raises ConfigError if a job neither ran nor declares its writes, as lineage is then needed.
         """
-        open_ = next((job.name for job in self._jobs if not job.writes), None)
-        if self._jobs and open_ is None:
-            return LineageSnapshot.of([], source="project")
+        lineage, outbox = self._project.lineage, self._project.outbox
+        runs = LineageSnapshot.of([])
+        if holds_events(outbox):
+            source = EventSource(
+                [outbox], allow_torn=lineage.allow_torn, ignore=lineage.ignore_runs
+            )
+            runs = source.read()
+        jobs = [job for job in self._project.declarations.jobs if not is_glob(job.name)]
+        ran = {ref.name for ref in runs.jobs}
+        open_ = next((job.name for job in jobs if not job.writes and job.name not in ran), None)
+        if (jobs or ran) and open_ is None:
+            return replace(runs, source="project")
         raise ConfigError(
             "no lineage is named" + (f", and job {open_} declares no `writes`" if open_ else ""),
             hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the"

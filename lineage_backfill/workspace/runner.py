@@ -424,7 +424,7 @@ class Runner:
             functions=workspace.functions,
             root=project.root,
             outbox=project.outbox,
-            lineage_url=next((one.marquez for one in project.lineage.parts if one.marquez), None),
+            lineage_url=project.lineage.address,
             is_ours=partial(_holds, store),
             logs=Planning(workspace).records_without_spark,
         )

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from lineage_backfill.project.locations import sent_mark
 from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.spec import write_atomically
 from spark_runtime.tables.locks import locked
@@ -105,7 +106,7 @@ def deliver(file: Path, url: str, timeout: float) -> Sent:
             else:
                 refused += 1
             told[url] = done = done + len(line)
-            write_atomically(_mark(file), json.dumps(told))
+            write_atomically(sent_mark(file), json.dumps(told))
         return Sent(now, refused, before)
 
 
@@ -185,15 +186,10 @@ def _key() -> dict[str, str]:
 
 def _told(file: Path) -> dict[str, int]:
     try:
-        told: dict[str, int] = json.loads(_mark(file).read_text(encoding="utf-8"))
+        told: dict[str, int] = json.loads(sent_mark(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     return told
-
-
-def _mark(file: Path) -> Path:
-    # Hidden, so that readers of the folder as lineage skip it.
-    return file.with_name(f".{file.name}.sent")
 
 
 @contextmanager

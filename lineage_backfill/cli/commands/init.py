@@ -87,7 +87,11 @@ def _drafted(project: Project, folder: Path, before: str) -> Draft:
     """Return the draft of a project's file in the folder, with all of `before`."""
     kept = project.declarations if before else Declarations()
     alone = not project.lineage.parts
-    snapshot = LineageSnapshot.of([]) if alone else ProjectLineage(project).read_to_draft(kept)
+    snapshot = (
+        LineageSnapshot.of([], source="code")
+        if alone
+        else ProjectLineage(project).read_to_draft(kept)
+    )
     kept = replace(kept, namespace=kept.namespace or home_of(snapshot))
     kept = declared_in_code(replace(project, declarations=kept)).declarations
     if alone and not kept.jobs:

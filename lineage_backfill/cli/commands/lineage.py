@@ -101,7 +101,7 @@ def pull(
 def _where(snapshot: LineageSnapshot) -> str:
     """Return the origin of the lineage, and its age if it was saved."""
     if snapshot.source == "project":
-        return "the project file alone"
+        return f"the project {'and its own runs' if snapshot.taken_at else 'file alone'}"
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)

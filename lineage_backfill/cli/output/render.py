@@ -193,7 +193,8 @@ def footer(plan: Plan, facts: PlanFacts, names: Names) -> Text:
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "project":
-        text.append("\nfrom the project file alone: no lineage is named", style="dim")
+        alone = "and its own runs" if taken else "file alone"
+        text.append(f"\nfrom the project {alone}: no lineage is named", style="dim")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
         text.append(f"\nfrom a lineage snapshot of {moment(taken)}, {old}", style="dim")
