@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,50 +21,13 @@ from lineage_backfill.engines.spark.engine import SparkEngine
 from lineage_backfill.engines.spark.yarn import Found, ResourceManager
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
-from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
+from lineage_backfill.ports import AttemptState, Engine
+from lineage_backfill.testing import PROGRAM, Bench, EngineSuite
+from tests import fake_databricks
 from tests.airflow_suite import planned
-from tests.fakes import log_of
 
 OUTPUT: dict[str, Any] = {"dataset": {"namespace": "n", "name": "d"}, "partitions": []}
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
-
-
-class Bench:
-    """An engine at work in a folder, and the ends that it has told of."""
-
-    def __init__(self, engine: Engine, folder: Path) -> None:
-        self.engine = engine
-        self.folder = folder
-        self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        engine.listen(self.ended.put)
-        engine.open()
-
-    def spec(
-        self, action: str, *, token: str = "t-1", attempt: int = 1, **parameters: object
-    ) -> Path:
-        folder = self.folder / "runs" / token
-        folder.mkdir(parents=True, exist_ok=True)
-        spec = {
-            "run_id": "r-1",
-            "attempt": attempt,
-            "token": token,
-            "job": {"namespace": "n", "name": "j", "entrypoint": f"fake:{action}"},
-            "parameters": parameters,
-            "result_path": str(folder / "result.json"),
-        }
-        (folder / "spec.json").write_text(json.dumps(spec))
-        return folder / "spec.json"
-
-    def submit(self, action: str, *, token: str = "t-1", **parameters: Any) -> str:
-        return self.engine.submit(self.spec(action, token=token, **parameters), token)
-
-    def wait(self, handle: str) -> AttemptState:
-        assert self.ended.get(timeout=20) == handle
-        return self.engine.poll(handle).state
-
-    def journal(self) -> list[str]:
-        path = self.folder / "journal"
-        return path.read_text().splitlines() if path.exists() else []
 
 
 def settings(kind: str, folder: Path) -> dict[str, object]:
@@ -84,7 +45,7 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
         given = {"spark_home": str(folder / "spark"), "jars": []}
         return {**given, "master": "yarn", "deploy_mode": "cluster"}
     if kind == "acme":
-        return {"program": fake_command}
+        return {"program": PROGRAM}
     return {"argv": [*fake_command, "{spec}"]}
 
 
@@ -120,6 +81,31 @@ def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
     engine.close()
 
 
+class TestEngines(EngineSuite):
+    """The suite for engines whose attempts are processes of this machine."""
+
+    @pytest.fixture(autouse=True)
+    def _kind(self, kind: str) -> None:
+        self.kind = kind
+
+    def make(self, folder: Path) -> Engine:
+        return make(self.kind, folder)
+
+
+class TestDatabricks(EngineSuite):
+    """The suite for the Databricks engine, on a workspace that runs attempts as its tasks."""
+
+    @pytest.fixture(autouse=True)
+    def _workspace(self, tmp_path: Path) -> Iterator[None]:
+        with fake_databricks.serve(fake_databricks.FakeWorkspace(tmp_path)) as self.url:
+            yield
+
+    def make(self, folder: Path) -> Engine:
+        given = {"host": self.url, "token": "dapi-1", "poll": 0.05}
+        given |= {"volume": fake_databricks.VOLUME, "cluster": {"existing_cluster_id": "c-1"}}
+        return create_engine("databricks", given, project=folder, state_dir=folder / "state")
+
+
 def test_an_engine_says_whether_it_can_undo_and_what_others_run(bench: Bench, kind: str) -> None:
     assert bench.engine.can_undo is (kind in ("local", "client", "cluster"))
     assert bench.engine.live(JobRef("n", "j")) is None
@@ -139,38 +125,6 @@ class HalfEngine:
     can_undo = False
 
     def __init__(self, **settings: Any) -> None: ...
-
-
-def test_a_good_run_succeeds_with_its_result(bench: Bench) -> None:
-    handle = bench.submit("succeed")
-    assert bench.wait(handle) is AttemptState.SUCCEEDED
-    result = bench.engine.poll(handle).result
-    assert result is not None
-    assert result["token"] == "t-1"
-
-
-def test_a_job_that_raises_fails_with_its_error(bench: Bench) -> None:
-    handle = bench.submit("fail")
-    assert bench.wait(handle) is AttemptState.FAILED
-    outcome = bench.engine.poll(handle)
-    assert outcome.error == "ValueError: no such column"
-    assert not outcome.transient
-
-
-def test_a_crash_is_a_passing_failure_and_the_next_run_works(bench: Bench) -> None:
-    crashed = bench.submit("crash", token="t-1")
-    assert bench.wait(crashed) is AttemptState.FAILED
-    outcome = bench.engine.poll(crashed)
-    assert outcome.transient
-    assert "signal 9" in (outcome.error or "")
-    assert bench.wait(bench.submit("succeed", token="t-2")) is AttemptState.SUCCEEDED
-
-
-def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
-    path = bench.spec("crash")
-    result = {"token": "t-1", "state": "succeeded", "outputs": []}
-    (path.parent / "result.json").write_text(json.dumps(result))
-    assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -274,81 +228,6 @@ def test_a_claim_that_a_crash_of_the_machine_has_emptied_is_that_of_a_dead_proce
     if kind in ("local", "client") or found is not None:
         assert found is not None
         assert bench.engine.poll(found).state in (AttemptState.LOST, AttemptState.FAILED)
-
-
-def test_a_result_with_another_token_does_not_count(bench: Bench) -> None:
-    path = bench.spec("crash")
-    (path.parent / "result.json").write_text('{"token": "t-0", "state": "succeeded"}')
-    assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.FAILED
-
-
-def test_the_same_token_starts_one_attempt(bench: Bench) -> None:
-    path = bench.spec("succeed")
-    handle = bench.engine.submit(path, "t-1")
-    assert bench.engine.submit(path, "t-1") == handle
-    assert bench.wait(handle) is AttemptState.SUCCEEDED
-    assert bench.engine.submit(path, "t-1") == handle
-    assert bench.journal() == ["r-1 t-1"]
-
-
-def test_the_log_is_that_of_the_attempt(bench: Bench) -> None:
-    bench.wait(bench.submit("succeed", token="t-1"))
-    handle = bench.submit("succeed", token="t-2")
-    bench.wait(handle)
-    assert log_of(handle).count("running r-1") == 1
-
-
-def test_cancel_stops_a_running_attempt(bench: Bench) -> None:
-    handle = bench.submit("sleep")
-    while bench.engine.poll(handle).state is AttemptState.QUEUED:
-        time.sleep(0.01)
-    bench.engine.cancel(handle)
-    assert bench.wait(handle) is AttemptState.CANCELLED
-    bench.engine.cancel(handle)
-    assert bench.journal() == []
-
-
-def test_what_an_engine_of_ours_has_begun_is_ours_to_stop_in_every_other(
-    bench: Bench, kind: str
-) -> None:
-    path = bench.spec("sleep", seconds=60)
-    handle = bench.engine.submit(path, "t-1")
-    created = EngineRun(origin=Origin.CREATED)
-    assert bench.engine.identify(handle) == created
-    while bench.engine.poll(handle).state is AttemptState.QUEUED:
-        time.sleep(0.01)
-    bench.engine.close()
-    engine = make(kind, bench.folder)
-    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-    engine.listen(ended.put)
-    found = engine.find(path, "t-1")
-    assert found is not None
-    assert engine.identify(found) == created
-    engine.cancel(found)
-    assert ended.get(timeout=20) == found
-    assert engine.poll(found).state not in (AttemptState.RUNNING, AttemptState.SUCCEEDED)
-    assert engine.identify(found) == created
-    engine.close()
-    assert bench.journal() == []
-
-
-def test_what_runs_goes_on_after_close_and_is_not_waited_for(bench: Bench, kind: str) -> None:
-    path = bench.spec("sleep", seconds=3)
-    handle = bench.engine.submit(path, "t-1")
-    while bench.engine.poll(handle).state is AttemptState.QUEUED:
-        time.sleep(0.01)
-    begun = time.monotonic()
-    bench.engine.close()
-    assert time.monotonic() - begun < 2
-    engine = make(kind, bench.folder)
-    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-    engine.listen(ended.put)
-    found = engine.find(path, "t-1")
-    assert found is not None
-    assert ended.get(timeout=20) == found
-    assert engine.poll(found).state is AttemptState.SUCCEEDED
-    engine.close()
-    assert bench.journal() == ["r-1 t-1"]
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -469,55 +348,6 @@ def test_a_command_that_prints_much_and_fails_takes_no_memory(tmp_path: Path) ->
         tracemalloc.stop()
     assert engine.poll(handle).error == "ended with exit code 3: ValueError: no such column"
     engine.close()
-
-
-def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:
-    with pytest.raises(EngineError, match="another token"):
-        bench.engine.submit(bench.spec("succeed"), "t-0")
-    assert bench.journal() == []
-    bench.wait(bench.submit("succeed"))
-    assert bench.engine.find(bench.folder / "runs" / "t-1" / "spec.json", "t-0") is None
-
-
-def test_an_attempt_that_was_never_handed_over_is_not_found(bench: Bench) -> None:
-    assert bench.engine.find(bench.folder / "runs" / "t-9" / "spec.json", "t-9") is None
-    path = bench.spec("succeed")
-    assert bench.engine.find(path, "t-1") is None
-    path.write_text(path.read_text()[:20])  # the disk was full
-    assert bench.engine.find(path, "t-1") is None
-
-
-def test_what_was_given_up_is_never_started(bench: Bench, kind: str) -> None:
-    """An executor sleeps right before a submission, another one takes over and finds nothing."""
-    folder = bench.folder
-    successor = make(kind, folder)
-    path = bench.spec("succeed")
-    assert successor.find(path, "t-1") is None
-    with suppress(EngineError):
-        assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.FAILED
-    assert bench.journal() == []
-    successor.close()
-
-
-def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -> None:
-    path = bench.spec("sleep", seconds=1)
-    first = bench.engine.submit(path, "t-1")
-    while bench.engine.poll(first).state is AttemptState.QUEUED:
-        time.sleep(0.01)
-    engine = make(kind, bench.folder)
-    try:
-        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        engine.listen(ended.put)
-        handle = engine.find(path, "t-1")
-        assert handle is not None
-        assert engine.poll(handle).state is AttemptState.RUNNING
-        bench.wait(first)
-        bench.engine.close()
-        assert ended.get(timeout=20) == handle
-        assert engine.poll(handle).state is AttemptState.SUCCEEDED
-    finally:
-        engine.close()
-    assert bench.journal() == ["r-1 t-1"]
 
 
 def test_local_reports_what_is_missing_when_it_is_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An engine as somebody else may ship it: the template of docs/extending.md."""
+"""An engine as somebody else may ship it: the template of docs/engines.md."""
 
 from collections.abc import Sequence
 from typing import Any
