@@ -82,15 +82,19 @@ def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "serve") == {"flask", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
+    assert needs(metadata, "databricks") == {"databricks-sdk"}
     assert needs(metadata, "object-store") == {"fsspec"}
+    assert needs(metadata, "testing") == {"pytest"}
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "airflow",
         "airflow-legacy",
+        "databricks",
         "dev",
         "object-store",
         "postgres",
         "serve",
         "spark",
+        "testing",
     }
 
 
