@@ -236,7 +236,7 @@ class Workspace:
             if declared.kind == "airflow":
                 given |= {"tasks": self._airflow_task, "writers": self._airflow_writers}
             else:
-                given["conf"] = self._conf
+                given |= {"conf": self._conf, "entrypoint": self._entrypoint}
             for name in given:
                 if name in settings:
                     raise ConfigError(f"{place}: unknown key `{name}`")
@@ -263,6 +263,10 @@ class Workspace:
         """Return the parameters that the project gives to each run of a job."""
         declared = self._jobs.find(job)
         return declared.airflow.conf if declared is not None and declared.airflow else {}
+
+    def _entrypoint(self, job: JobRef) -> str | None:
+        declared = self._jobs.find(job)
+        return declared.entrypoint if declared is not None else None
 
     def _airflow_task(self, job: JobRef) -> DagTasks | None:
         """Return the Airflow task of a job: as declared, else from its lineage."""

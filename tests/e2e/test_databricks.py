@@ -17,7 +17,7 @@ from databricks.sdk.service.jobs import TerminationTypeType as Type
 from lineage_backfill.cli.main import main
 from spark_runtime.job.context import RunContext
 from tests.events import event, write_events
-from tests.fake_databricks import FakeWorkspace, serve
+from tests.fake_databricks import GOOD, FakeRun, FakeWorkspace, serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "databricks.md").read_text(encoding="utf-8")
 NOON = "2024-06-17T12:00:00Z"
@@ -160,6 +160,32 @@ def test_each_feature_plans_what_the_page_names(
     assert main(asked) == 0, capsys.readouterr()
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert job["partitions"] == [planned]
+
+
+def test_doctor_names_the_login_and_a_job_that_was_never_deployed(
+    workspace: FakeWorkspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "answers and accepts this account; it has 1 job" in said
+    workspace.jobs.clear()
+    assert main(["doctor"]) != 0
+    assert "Databricks has no job daily" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_active_run_of_others_on_a_key_is_refused_before_anything_starts(
+    workspace: FakeWorkspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path("lineage-backfill.toml")
+    file.write_text(file.read_text().replace("[run]", '[run]\nlive_runs = "refuse"'))
+    (number,) = (one for one, job in workspace.jobs.items() if job.name == "daily")
+    workspace.does["daily"] = lambda run: None if run.id == 1 else GOOD
+    workspace.runs[1] = FakeRun(1, None, number, {"backfill_key": "2024-06-04"}, [])
+    asked = ["run", "--job", "daily", "--yes", "--now", NOON, "--partitions"]
+    assert main([*asked, "2024-06-04"]) == 6
+    assert len(workspace.runs) == 1
+    assert main([*asked, "2024-06-05"]) == 0
+    assert len(workspace.runs) == 2
 
 
 def test_a_run_that_fails_ends_the_command_with_3(

@@ -140,6 +140,7 @@ class DatabricksEngine(Engine):
         state_dir: Path,
         calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
         conf: Callable[[JobRef], Mapping[str, str]] = lambda _job: {},
+        entrypoint: Callable[[JobRef], str | None] = lambda _job: None,
         **settings: Any,
     ) -> None:
         self._given = given = DatabricksSettings(**settings)
@@ -151,7 +152,7 @@ class DatabricksEngine(Engine):
             timeout=given.timeout,
         )
         self._project, self._state_dir = project, state_dir
-        self._calendar, self._conf = calendar, conf
+        self._calendar, self._conf, self._entrypoint = calendar, conf, entrypoint
         self.can_undo = bool(given.volume)
         self._volume = given.volume.rstrip("/")
         self._prefix = ""
@@ -209,16 +210,15 @@ class DatabricksEngine(Engine):
 
     def examine(self, job: JobRef) -> None:
         """Raise UnfitRunError if the workspace has no such job, or lacks one of its tasks."""
-        if job.name in self._given.jobs or not self._given.cluster:
-            self._deployed(job).refuse_unfit(has_volume=bool(self._volume))
+        if (found := self._job(job, self._entrypoint(job))) is not None:
+            found.refuse_unfit(has_volume=bool(self._volume))
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running runs of others."""
         calendar = self._calendar(job)
-        if calendar is None or (job.name not in self._given.jobs and self._given.cluster):
+        found = self._job(job, self._entrypoint(job))
+        if calendar is None or found is None:
             return None
-        self.open()
-        found = self._deployed(job)
         own = {run.id for run in (*self._known.values(), *self._runs.values())}
         keys = NOTHING
         for run in self._workspace.active_runs(found.id):
