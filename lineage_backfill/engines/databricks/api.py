@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
 
@@ -22,7 +21,6 @@ from databricks.sdk.errors import (
     Unauthenticated,
 )
 from databricks.sdk.errors.base import DatabricksError
-from databricks.sdk.service.jobs import BaseRun, Job, QueueSettings, Run, SubmitTask
 
 from lineage_backfill.errors import ConfigError, EngineRefusalError, ServiceUnreachableError
 
@@ -31,8 +29,6 @@ _BUSY = (TooManyRequests, InternalError, TemporarilyUnavailable, DeadlineExceede
 #: A refusal because of the token, not of what the account may do.
 _STALE = re.compile(r"token|credential|expired", re.IGNORECASE)
 _REPEATED = 20  # seconds in which the SDK repeats a request to a busy workspace
-#: Runs of a job with as many as its `max_concurrent_runs` wait for their turn.
-_QUEUE = QueueSettings(enabled=True)
 
 
 class Workspace:
@@ -73,96 +69,17 @@ class Workspace:
                 self._made = WorkspaceClient(config=config)
             return self._made
 
-    def user(self) -> str:
-        """Return the name of the account."""
-        return self._ask(lambda to: to.current_user.me()).user_name or ""
-
-    def job(self, job_id: int) -> Job | None:
-        """Return a job with its parameters and tasks, None if there is none."""
-        return self._find(lambda to: to.jobs.get(job_id))
-
-    def jobs(self, name: str) -> Sequence[int]:
-        """Return the ids of the jobs with this name."""
-        found = self._ask(lambda to: list(to.jobs.list(name=name)))
-        # The workspace ignores case.
-        return [one.job_id for one in found if one.job_id and _name(one.settings) == name]
-
-    def run(self, run_id: int) -> Run | None:
-        """Return a run with its tasks, None if it was deleted."""
-        return self._find(lambda to: to.jobs.get_run(run_id))
-
-    def active_runs(self, job_id: int) -> Sequence[BaseRun]:
-        """Return the queued and running runs of a job."""
-        return self._ask(lambda to: list(to.jobs.list_runs(job_id=job_id, active_only=True)))
-
-    def run_now(
-        self, job_id: int, token: str, parameters: Mapping[str, str], only: Sequence[str]
-    ) -> int:
-        """Start a job and return the id of its run; the same token returns the same run."""
-        return self._started(
-            lambda to: (
-                to.jobs.run_now(
-                    job_id,
-                    idempotency_token=token,
-                    job_parameters=dict(parameters) or None,
-                    only=list(only) or None,
-                    queue=_QUEUE,
-                ).response
-            )
-        )
-
-    def submit(self, name: str, token: str, task: SubmitTask) -> int:
-        """Start a task without a job and return the id of its run, as `run_now`."""
-        return self._started(
-            lambda to: (
-                to.jobs.submit(
-                    run_name=name, tasks=[task], idempotency_token=token, queue=_QUEUE
-                ).response
-            )
-        )
-
-    def cancel(self, run_id: int) -> None:
-        """Ask a run to end."""
-        self._find(lambda to: to.jobs.cancel_run(run_id).response)
-
-    def output(self, run_id: int) -> tuple[list[str], str]:
-        """Return the lines that a task run printed, and its error."""
-        found = self._find(lambda to: to.jobs.get_run_output(run_id))
-        if found is None:
-            return [], ""
-        notebook = found.notebook_output.result if found.notebook_output else None
-        parts = (found.logs, notebook, found.error_trace, found.error)
-        return [line for part in parts if part for line in part.splitlines()], found.error or ""
-
-    def prepare(self, folder: str) -> None:
-        """Make a folder of a volume; may be repeated."""
-        self._ask(lambda to: to.files.create_directory(folder))
-
-    def upload(self, path: str, content: bytes) -> None:
-        """Write a file in a volume."""
-        self._ask(lambda to: to.files.upload(path, io.BytesIO(content), overwrite=True))
-
-    def download(self, path: str) -> bytes | None:
-        """Return a file of a volume, None if there is none."""
-
-        def read(to: WorkspaceClient) -> bytes:
-            contents = to.files.download(path).contents
-            return contents.read() if contents is not None else b""
-
-        return self._find(read)
-
-    def _started(self, call: Callable[[WorkspaceClient], object]) -> int:
-        return int(getattr(self._ask(call), "run_id"))  # noqa: B009 - two classes of answers
-
-    def _find(self, call: Callable[[WorkspaceClient], _T]) -> _T | None:
+    def find(self, call: Callable[[WorkspaceClient], _T]) -> _T | None:
+        """Like `ask`, and None for what does not exist."""
         try:
-            return self._ask(call)
+            return self.ask(call)
         except EngineRefusalError as error:
             if error.status == 404:
                 return None
             raise
 
-    def _ask(self, call: Callable[[WorkspaceClient], _T]) -> _T:
+    def ask(self, call: Callable[[WorkspaceClient], _T]) -> _T:
+        """Return what a call of the SDK answers."""
         self.has_expired = False
         try:
             return call(self._client)
@@ -236,7 +153,3 @@ def _unreachable(error: Exception) -> ServiceUnreachableError:
         f"Databricks does not answer: {cause}",
         hint="Check `host` of this engine, the network, and the workspace's status page.",
     )
-
-
-def _name(settings: object) -> str:
-    return str(getattr(settings, "name", ""))

@@ -9,6 +9,7 @@ needs a place anyway.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import re
@@ -17,10 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databricks.sdk.service.jobs import Run
+from databricks.sdk import WorkspaceClient
+from databricks.sdk.service.jobs import QueueSettings, Run, RunOutput
 
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.databricks.api import Workspace
@@ -54,6 +57,8 @@ from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outc
 from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
+#: Runs of a job beyond its `max_concurrent_runs` wait for their turn.
+_QUEUE = QueueSettings(enabled=True)
 _EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
 _ATTEMPT_FILE = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -155,7 +160,8 @@ class DatabricksEngine(Engine):
         self._calendar, self._conf, self._entrypoint = calendar, conf, entrypoint
         self.can_undo = bool(given.volume)
         self._volume = given.volume.rstrip("/")
-        self._prefix = ""
+        self._ask, self._find = self._workspace.ask, self._workspace.find
+        self._user = self._prefix = ""
         self._is_open = False
         self._existing: dict[JobRef, Existing] = {}
         self._uploaded: set[str] = set()
@@ -175,11 +181,11 @@ class DatabricksEngine(Engine):
         """Log in once; raises EngineError or ServiceUnreachableError."""
         if self._is_open:
             return
-        user = self._workspace.user()
+        self._user = self._ask(lambda to: to.current_user.me()).user_name or ""
         if self._given.development:
-            self._prefix = development_prefix(user)
+            self._prefix = development_prefix(self._user)
         if self._volume:
-            self._workspace.prepare(self._volume)
+            self._ask(lambda to: to.files.create_directory(self._volume))
         self._is_open = True
 
     def check(
@@ -221,7 +227,8 @@ class DatabricksEngine(Engine):
             return None
         own = {run.id for run in (*self._known.values(), *self._runs.values())}
         keys = NOTHING
-        for run in self._workspace.active_runs(found.id):
+        active = self._ask(lambda to: [*to.jobs.list_runs(job_id=found.id, active_only=True)])
+        for run in active:
             if str(run.run_id) not in own:
                 given = {one.name: one.value or one.default for one in run.job_parameters or ()}
                 key = given.get(found.key_parameter or "") or None
@@ -283,9 +290,8 @@ class DatabricksEngine(Engine):
         if one is not None:
             with one.busy:
                 one.is_cancelled = True
-                if one.run_id is not None:
-                    with suppress(ServiceUnreachableError):  # the watcher tries again
-                        self._workspace.cancel(one.run_id)
+                with suppress(ServiceUnreachableError):  # the watcher asks again
+                    self._stop(one)
 
     def close(self) -> None:
         self._closing.set()
@@ -298,14 +304,21 @@ class DatabricksEngine(Engine):
             self.open()
             name, only = self._given.target(job.name)
             full = name if isinstance(name, int) else self._prefix + name
-            ids = [full] if isinstance(full, int) else self._workspace.jobs(full)
-            found = self._workspace.job(ids[0]) if len(ids) == 1 else None
+            ids = [full] if isinstance(full, int) else self._ids(full)
+            found = self._find(lambda to: to.jobs.get(ids[0])) if len(ids) == 1 else None
             if found is None:
                 raise self._unknown(job, full, ids)
             self._existing[job] = Existing(
                 id=ids[0], name=str(full), job=found, only=only, conf=self._conf(job)
             )
         return self._existing[job]
+
+    def _ids(self, name: str) -> list[int]:
+        """Return the ids of the jobs with a name; the workspace itself ignores its case."""
+        found = self._ask(lambda to: [*to.jobs.list(name=name)])
+        return [
+            one.job_id for one in found if one.job_id and one.settings and one.settings.name == name
+        ]
 
     def _unknown(self, job: JobRef, full: str | int, ids: Sequence[int]) -> UnfitRunError:
         if len(ids) > 1:
@@ -314,8 +327,8 @@ class DatabricksEngine(Engine):
                 hint=f'Name its id: jobs = {{ "{job.name}" = {min(ids)} }}.',
             )
         hint = "Deploy it (databricks bundle deploy), or name it in `jobs` of this engine."
-        deployed = development_prefix(self._workspace.user()) + str(full)
-        if not self._prefix and self._workspace.jobs(deployed):
+        deployed = development_prefix(self._user) + str(full)
+        if not self._prefix and self._ids(deployed):
             hint = f'There is "{deployed}": for that one, write development = true.'
         return UnfitRunError(f"Databricks has no job {full}", hint=hint)
 
@@ -374,8 +387,6 @@ class DatabricksEngine(Engine):
         """Start the run of an attempt, or find the one that an earlier request has started."""
         if one.run_id is None:
             one.run_id = self._start(one)
-            if one.is_cancelled:
-                self._workspace.cancel(one.run_id)
         facts = {"token": one.spec["token"]}
         found = EngineRun(origin=Origin.CREATED, id=str(one.run_id), facts=facts)
         if self._runs.get(one.handle) != found:
@@ -383,15 +394,28 @@ class DatabricksEngine(Engine):
             if not one.is_new:
                 self._listener(one.handle)
 
+    def _stop(self, one: _Attempt) -> None:
+        if (run_id := one.run_id) is not None:
+            self._find(lambda to: to.jobs.cancel_run(run_id).response)
+
+    def _upload(self, path: str, content: bytes) -> None:
+        self._ask(lambda to: to.files.upload(path, io.BytesIO(content), overwrite=True))
+
     def _start(self, one: _Attempt) -> int:
-        token, path = one.spec["token"], one.spec_path
+        token, path, job = one.spec["token"], one.spec_path, one.job
         if path is not None:
             there = {**one.spec, "result_path": _result_path(path)}
-            self._workspace.upload(path, json.dumps(there).encode())
-        if one.job is not None:
-            _refuse_undo(one.job, one.spec)
-            values = one.job.values(one.spec, path)
-            return self._workspace.run_now(one.job.id, token, values, one.job.only)
+            self._upload(path, json.dumps(there).encode())
+        if job is not None:
+            _refuse_undo(job, one.spec)
+            values = job.values(one.spec, path) or None
+            only = list(job.only) or None
+            began = self._ask(
+                lambda to: to.jobs.run_now(
+                    job.id, idempotency_token=token, job_parameters=values, only=only, queue=_QUEUE
+                )
+            )
+            return int(began.bind()["run_id"])
         folder = self._state_dir / "databricks"
         archives = (
             pack_runtime(folder),
@@ -400,13 +424,19 @@ class DatabricksEngine(Engine):
         main = self._shipped("run_spec.py", MAIN)
         code = [self._shipped(one.name, one.read_bytes()) for one in archives]
         task = own_task(self._given.cluster, [main, *code, "run", "--spec", str(path)])
-        return self._workspace.submit(f"{one.spec['job']['name']} {token}", token, task)
+        name = f"{one.spec['job']['name']} {token}"
+        began = self._ask(
+            lambda to: to.jobs.submit(
+                run_name=name, tasks=[task], idempotency_token=token, queue=_QUEUE
+            )
+        )
+        return int(began.bind()["run_id"])
 
     def _shipped(self, name: str, content: bytes) -> str:
         """Return the path of some code in the volume, by its hash: it is never replaced."""
         path = f"{self._volume}/{hashlib.sha256(content).hexdigest()[:16]}-{name}"
         if path not in self._uploaded:
-            self._workspace.upload(path, content)
+            self._upload(path, content)
             self._uploaded.add(path)
         return path
 
@@ -442,8 +472,9 @@ class DatabricksEngine(Engine):
 
     def _look_at(self, one: _Attempt) -> None:
         self._ensure_started(one)
-        assert one.run_id is not None
-        one.run = self._workspace.run(one.run_id)
+        run_id = one.run_id
+        assert run_id is not None
+        one.run = self._find(lambda to: to.jobs.get_run(run_id))
         if one.run is None:
             why = f"run {one.run_id} was deleted in Databricks: what it did is unknown"
             gone = Outcome(state=AttemptState.FAILED, error=why)
@@ -452,6 +483,8 @@ class DatabricksEngine(Engine):
             error = self._keep_log(one, one.run)
             outcome = outcome_of(one.run, error, is_cancelled=one.is_cancelled)
             self._finish(one, self._judged(one, outcome, one.run))
+        elif one.is_cancelled:
+            self._stop(one)
 
     @contextmanager
     def _failed(self, one: _Attempt) -> Iterator[None]:
@@ -483,22 +516,25 @@ class DatabricksEngine(Engine):
     def _result(self, one: _Attempt) -> Outcome | None:
         """Return the outcome in the attempt's result, which is copied from the volume."""
         if one.spec_path is not None:
-            content = self._workspace.download(_result_path(one.spec_path))
-            if content is not None:
+            path = _result_path(one.spec_path)
+            found = self._find(lambda to: to.files.download(path).contents)
+            if found is not None:
                 with whole_file(Path(one.spec["result_path"]), is_private=True) as file:
-                    file.write(content)
+                    file.write(found.read())
         return one.files.outcome()
 
     def _keep_log(self, one: _Attempt, run: Run) -> str:
         """Write what each task printed next to the run spec; return the error of a failed one."""
         error = ""
         for task in run.tasks or ():
-            lines: list[str] = []
+            lines = [f"task {task.task_key}, run {task.run_id} ({run.run_page_url}):"]
             with suppress(EngineError, ServiceUnreachableError):
-                lines, its_error = self._workspace.output(task.run_id or 0)
-                error = its_error if has_failed(task) and its_error else error
-            head = f"task {task.task_key}, run {task.run_id} ({run.run_page_url or one.run_id}):"
-            one.files.add_to_log("".join(f"{line}\n" for line in (head, *lines)))
+                output = self._ask(partial(_output, run_id=task.run_id or 0))
+                notebook = output.notebook_output and output.notebook_output.result
+                parts = (output.logs, notebook, output.error_trace, output.error)
+                lines += [line for part in parts if part for line in part.splitlines()]
+                error = (has_failed(task) and output.error) or error
+            one.files.add_to_log("".join(f"{line}\n" for line in lines))
         return error
 
     def _finish(self, one: _Attempt, outcome: Outcome) -> None:
@@ -519,6 +555,10 @@ def development_prefix(user: str) -> str:
     '[dev ana_maria] '
     """
     return f"[dev {re.sub('[^A-Za-z0-9]', '_', user.partition('@')[0])}] "
+
+
+def _output(to: WorkspaceClient, run_id: int) -> RunOutput:
+    return to.jobs.get_run_output(run_id)
 
 
 def _result_path(spec_path: str) -> str:

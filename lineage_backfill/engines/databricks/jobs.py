@@ -93,28 +93,22 @@ class Existing:
                 f"job {self.name} in Databricks has no parameter {unknown[0]}",
                 hint="Add it to the job, or correct `conf` of the [[job]] and --parameter.",
             )
-        is_whole = [one["key"] for one in keys] == ["*"]
-        if not is_whole and not self.takes_spec:
-            self._refuse_keys(given, len(keys))
-        for name, text in given.items():
-            if _PART.search(text) and len(keys) != 1:
-                self._refuse_keys(given, len(keys))
-            given[name] = _PART.sub(lambda found: str(keys[0].get(found[1])), text)
-        if self.takes_spec and spec_path is not None:
-            given[SPEC] = spec_path
-        return given | texts
-
-    def _refuse_keys(self, given: Mapping[str, str], count: int) -> None:
-        if not any(_PART.search(text) for text in given.values()):
+        has_key = any(map(_PART.search, given.values()))
+        if has_key and len(keys) != 1:
+            raise UnfitRunError(
+                f"a run has {len(keys)} keys, and job {self.name} in Databricks takes one",
+                hint='Give the job `batch = "key"`.',
+            )
+        if not has_key and not self.takes_spec and [one["key"] for one in keys] != ["*"]:
             raise UnfitRunError(
                 f"job {self.name} in Databricks takes no key, and would run for one of its own",
                 hint=f'Give it the parameter {KEY}, or name one: conf = {{ NAME = "{{key}}" }}.',
             )
-        if count != 1:
-            raise UnfitRunError(
-                f"a run has {count} keys, and a run of job {self.name} in Databricks is for one",
-                hint='Give the job `batch = "key"`.',
-            )
+        for name, text in given.items():
+            given[name] = _PART.sub(lambda found: str(keys[0].get(found[1])), text)
+        if self.takes_spec and spec_path is not None:
+            given[SPEC] = spec_path
+        return given | texts
 
     def refuse_unfit(self, *, has_volume: bool) -> None:
         """Raise UnfitRunError for tasks that it lacks, and for what `spark_runtime` cannot use."""
