@@ -83,6 +83,12 @@ class _Node:
         return ".".join(filter(None, (*self.place, name)))
 
     @property
+    def names(self) -> set[str]:
+        """The names of its table, in small letters."""
+        names = (self.table, *(one.name for one in _physical(self, "")))
+        return {name.casefold() for name in names}
+
+    @property
     def place(self) -> tuple[str | None, str | None]:
         return self.members.get("database"), self.members.get("schema")
 
@@ -229,7 +235,7 @@ class DbtSource:
         scheme = _SCHEMES.get(adapter, adapter)
         if self._datasets or scheme == "bigquery":
             return self._datasets or scheme, []
-        names = {node.table.casefold() for node in nodes}
+        names = {name for node in nodes for name in node.names}
         schemes = _OTHERS.get(adapter, (scheme,))
         known = {
             ref
@@ -295,6 +301,7 @@ def _datasets(
     batches: Mapping[str, _Batch],
     others: LineageSnapshot,
 ) -> list[DatasetNode]:
+    written = {ref.name.casefold() for ref in others.writers}
     # dbt-ol names an ephemeral model as an input of its readers.
     return [
         DatasetNode(
@@ -302,7 +309,7 @@ def _datasets(
             fields=tuple(node.members.get("columns") or ()),
             tags=node.tags,
             aliases=_physical(node, refs[node.id].namespace),
-            partitioning=_partitioning(node, batches.get(node.id), refs[node.id], others),
+            partitioning=_partitioning(node, batches.get(node.id), written),
         )
         for node in nodes
         if not node.is_inner or refs[node.id] in others.datasets
@@ -356,10 +363,10 @@ def _batches(
 
 
 def _partitioning(
-    node: _Node, batch: _Batch | None, ref: DatasetRef, others: LineageSnapshot
+    node: _Node, batch: _Batch | None, written: Collection[str]
 ) -> dict[str, str] | None:
     """Return the calendar of a table; None for a source that other lineage writes."""
-    if batch is None and node.kind == "source" and ref in others.writers:
+    if batch is None and node.kind == "source" and not node.names.isdisjoint(written):
         return None
     return batch.facet if batch else {"grain": "none"}
 

@@ -151,7 +151,9 @@ class UnitySource:
         for target, reads in run.edges.items():
             parent = {"run": {"runId": run_id}, "job": {"namespace": self._space, "name": job}}
             name = target[0] if target else "read"
-            event = self._event("COMPLETE", last, f"{run_id}/{name}", f"{job}.{name}", "SQL_JOB")
+            # Only a MERGE usually reads its own target.
+            action = f"{job}.{'merge' if target in reads else 'write'}.{name}"
+            event = self._event("COMPLETE", last, f"{run_id}/{name}", action, "SQL_JOB")
             event["run"]["facets"] = {"parent": parent}
             event["inputs"] = [self._dataset(one) for one in sorted(reads, key=str)]
             if target:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lineage_backfill.lineage.events.event_facets import (
     airflow_task,
+    column_inputs,
     fields,
     node_id,
     owners,
@@ -73,11 +74,23 @@ class Dataset:
 class Columns:
     """One column lineage facet of one output, stored once for all runs that repeat it."""
 
-    __slots__ = ("facet", "output")
+    __slots__ = ("_sources", "facet", "output")
 
     def __init__(self, output: Dataset, facet: dict[str, Any]) -> None:
         self.output = output
         self.facet = facet
+        self._sources: frozenset[Name] | None = None
+
+    @property
+    def sources(self) -> frozenset[Name]:
+        """The other datasets that it names; none if it cannot be read."""
+        if self._sources is None:
+            try:
+                names = {name for _, name, _, _ in column_inputs(self.facet)}
+            except SHAPE_ERRORS:
+                names = set()
+            self._sources = frozenset(names - {self.output.name})
+        return self._sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,8 @@ def _job_node(
         writes, ever = (), RunIO(ever.reads, ever.writes - now.writes, ever.columns)
     former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
     if ever is not now:
-        former = _refs(ever.reads, aliases, reads), _refs(ever.writes, aliases, writes)
+        former_reads = _named_inputs(ever, aliases).difference(_named_inputs(now, aliases))
+        former = tuple(sorted(former_reads)), _refs(ever.writes, aliases, writes)
     told = _told(job.facets, _OF_JOBS, job.ref, said)
     if "airflow" in told:
         told["airflow"] = convert(told["airflow"], AirflowTask)
@@ -274,18 +275,30 @@ def _past_reads(
     """Return the inputs of each completed run in order, one for several equal ones in a row."""
     if len({id(run.run_io) for run in job.runs.values()}) < 2:
         return ()
+    inputs = {
+        run_io: tuple(sorted(_named_inputs(run_io, aliases)))
+        for run_io in {run.run_io for run in job.runs.values()}
+    }
     runs = sorted(
-        (run.completed, run_id, run.run_io.reads)
+        (run.completed, run_id, refs)
         for run_id, run in job.runs.items()
-        if run.completed and run.run_io.reads
+        if run.completed and (refs := inputs[run.run_io])
     )
     found: list[tuple[datetime, tuple[DatasetRef, ...]]] = []
-    for when, _, reads in runs:
-        refs = _refs(reads, aliases)
+    for when, _, refs in runs:
         if found and found[-1][1] == refs:
             found.pop()
         found.append((when, refs))
     return tuple(found) if len(found) > 1 else ()
+
+
+def _named_inputs(run_io: RunIO, aliases: Mapping[Name, DatasetRef]) -> set[DatasetRef]:
+    """Return the inputs of runs, with those that only their column lineage names."""
+    reads = set(_refs(run_io.reads, aliases))
+    told = set[DatasetRef]()
+    for one in run_io.columns:
+        told |= {aliases.get(name) or DatasetRef(*name) for name in one.sources}
+    return reads | told.difference(_refs(run_io.writes, aliases)) if told else reads
 
 
 def _dataset_node(

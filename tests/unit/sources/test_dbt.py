@@ -179,6 +179,15 @@ def test_an_identifier_is_another_name_of_a_source(tmp_path: Path) -> None:
     assert node.aliases == (DatasetRef("duckdb", "shop.raw.orders_v2"),)
 
 
+def test_the_identifier_of_a_source_tells_what_other_lineage_writes(tmp_path: Path) -> None:
+    change = {"source.shop.raw.customers": {"identifier": "CLIENTS"}}
+    raw = DatasetRef("duckdb://a", "shop.raw.clients")
+    load = JobNode(ref=JobRef("etl", "load"), writes=(raw,))
+    snapshot = changed(tmp_path, change).read_beside(LineageSnapshot.of([load]))
+    node = snapshot.datasets[DatasetRef("duckdb://a", "shop.raw.customers")]
+    assert node.partitioning is None
+
+
 def results(folder: Path, *nodes: Mapping[str, Any], **args: Any) -> DbtSource:
     """Return the recorded project with the results of a command beside its manifest."""
     document = {

@@ -152,6 +152,13 @@ def test_a_table_and_its_location_are_one(tmp_path: Path) -> None:
     assert [str(one) for one in node.aliases] == ["abfs://lake@acct.dfs.core.windows.net:silver"]
 
 
+def test_a_merge_reads_its_target_and_writes_it(tmp_path: Path) -> None:
+    rows = [row("JOB/1/r", source, "s.b") for source in ("s.a", "s.b")]
+    snapshot = read(tmp_path, [*rows, row("JOB/2/r", "s.b", "s.c")])
+    assert edges(snapshot)["job/1.merge.s.b"] == (["s.a", "s.b"], ["s.b"])
+    assert [mode for node in snapshot.jobs.values() for _, mode in node.modes] == ["merge"]
+
+
 @pytest.mark.parametrize(
     ("text", "settings", "fault"),
     [
