@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+from sqlalchemy import create_engine, inspect, text
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.snapshot import save_snapshot
+from tests.contract import live_marquez
 from tests.fake_marquez import FakeMarquez
 
+#: That of the server which LINEAGE_BACKFILL_TEST_MARQUEZ_URL names; it is emptied.
+DATABASE = os.environ.get("LINEAGE_BACKFILL_TEST_MARQUEZ_DATABASE", "")
 FOLDERS = sorted(file.parent for file in Path(__file__).parent.rglob("expected.json"))
 
 
@@ -57,6 +63,44 @@ def test_several_sources_give_the_same_plan(
         several = f"sources = [{SEVERAL[sources].replace('URL', url)}]"
         config.write_text(re.sub(r"^events *=.*$", several, toml, flags=re.MULTILINE))
         check(folder, config, capsys)
+
+
+@pytest.mark.skipif(not DATABASE, reason="LINEAGE_BACKFILL_TEST_MARQUEZ_DATABASE names none")
+def test_a_real_server_gives_the_same_plan(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = create_engine(DATABASE)
+    with engine.begin() as connection:  # what other folders sent may name the same tables
+        tables = inspect(connection).get_table_names()
+        emptied = ", ".join(name for name in tables if not name.startswith("flyway"))
+        connection.execute(text(f"TRUNCATE {emptied} CASCADE"))
+    engine.dispose()
+    for line in (folder / "events.ndjson").read_text().splitlines():
+        answer = requests.post(
+            f"{live_marquez.ADDRESS}/api/v1/lineage", json=whole(json.loads(line)), timeout=60
+        )
+        assert answer.status_code == 201, answer.text
+    toml = (folder / "lineage-backfill.toml").read_text()
+    config = tmp_path / "lineage-backfill.toml"
+    server = f'marquez = "{live_marquez.ADDRESS}"'
+    config.write_text(re.sub(r"^events *=.*$", server, toml, flags=re.MULTILINE))
+    check(folder, config, capsys)
+
+
+def whole(value: Any) -> Any:
+    """Return an event with what the server requires of each facet."""
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    required = {
+        "_producer": "https://producer.example/x",
+        "_schemaURL": "https://producer.example/x",
+    }
+    found = {name: whole(one) for name, one in value.items()}
+    for name in found.keys() & {"facets", "inputFacets", "outputFacets"}:
+        found[name] = {facet: {**required, **one} for facet, one in found[name].items()}
+    return found
 
 
 def check(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
