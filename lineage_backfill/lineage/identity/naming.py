@@ -171,6 +171,8 @@ def same_space(namespace: str) -> str:
 
     >>> same_space("s3a://lake") == same_space("s3://lake/"), same_space("shop")
     (True, 'shop')
+    >>> same_space("kafka://b2,b1:9092")
+    'kafka://b1:9092,kafka://b2:9092'
     """
     probe = DatasetRef(namespace, "x")
     read = spelling(probe)
