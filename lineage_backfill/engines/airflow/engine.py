@@ -8,11 +8,10 @@ they began after their inputs were written. What is an attempt's own stands in t
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -35,12 +34,11 @@ from lineage_backfill.engines.airflow.step import (
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seconds import check_seconds
+from lineage_backfill.engines.watching import WatchedAttempt, WatchingEngine
 from lineage_backfill.errors import (
-    BackfillError,
     ConfigError,
     EngineError,
     EngineRefusalError,
-    GuardRailError,
     ServiceUnreachableError,
     UnfitRunError,
 )
@@ -48,7 +46,7 @@ from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
+from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.typed import check_members
 
@@ -56,7 +54,6 @@ _log = logging.getLogger(__name__)
 _ROUNDS = 4  # reads of a run that others change meanwhile
 _MOST = 1000  # runs around a slice that are read
 _LOGGED = 20  # task instances whose logs are kept
-_EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
 _RAISED = "raised "  # how the line of an exception begins
@@ -64,11 +61,9 @@ _LEFT = "left running: someone else started it in Airflow"
 
 
 @dataclass(eq=False)
-class _Attempt:
+class _Attempt(WatchedAttempt):
     """One attempt; `floor` is the end of its upstream in Airflow, `since` that of all of it."""
 
-    files: AttemptFiles
-    spec: Mapping[str, Any]
     task: DagTasks
     slice: Slice
     since: datetime
@@ -82,13 +77,10 @@ class _Attempt:
     views: Sequence[TaskView] = ()
     awaits: str = ""  # what else it waits for: another run, or one that Airflow will start
     awaits_since: float = 0.0
-    is_cancelled: bool = False
-    is_new: bool = True
-    busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
-    def handle(self) -> str:
-        return str(self.files.spec_path)
+    def has_begun(self) -> bool:
+        return any(view.has_begun for view in self.views)
 
     @property
     def own_id(self) -> str:
@@ -161,14 +153,12 @@ class AirflowSettings:
         )
 
 
-class AirflowEngine(Engine):
+class AirflowEngine(WatchingEngine[_Attempt]):
     """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
 
     `tasks` returns the tasks of a job, `calendar` its run calendar, `writers` the jobs that are
     known to write by the tasks of a DAG.
     """
-
-    is_shared = True
 
     def __init__(
         self,
@@ -181,10 +171,11 @@ class AirflowEngine(Engine):
         **settings: Any,
     ) -> None:
         given = AirflowSettings(**settings)
+        super().__init__(given.poll)
         self._api = given.api()
         self._tasks = tasks
         self._calendar = calendar
-        self._poll, self._wait = given.poll, given.wait
+        self._wait = given.wait
         self.can_undo = given.undo
         self._dags: dict[str, Dag] = {}
         self._new_runs = NewRuns(self._api, writers)
@@ -193,14 +184,6 @@ class AirflowEngine(Engine):
         self._ends: dict[str, datetime] = {}  # when runs of the plan ended, by Airflow's clock
         self._keep: Callable[[str, int, EngineRun], None] = lambda *_: None
         self._is_open = False
-        self._watched: dict[str, _Attempt] = {}
-        self._outcomes: dict[str, Outcome] = {}
-        self._runs: dict[str, EngineRun] = {}
-        self._expired: tuple[int, ServiceUnreachableError] | None = None
-        self._listener: Callable[[str], None] = lambda _handle: None
-        self._closing = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._lock = threading.Lock()
 
     # The port
 
@@ -264,47 +247,6 @@ class AirflowEngine(Engine):
             if at := found.facts.get("ended"):
                 self._ends[run_id] = datetime.fromisoformat(at)
 
-    def listen(self, listener: Callable[[str], None]) -> None:
-        self._listener = listener
-
-    def submit(self, spec_path: Path, token: str) -> str:
-        """Start the tasks, or follow the running ones; raises EngineError."""
-        files = AttemptFiles(spec_path)
-        files.check_token(token)
-        handle = str(spec_path)
-        if handle in self._outcomes:
-            self._listener(handle)
-        elif handle not in self._watched:
-            self._begin(self._attempt(files))
-        return handle
-
-    def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt, which continues from what the run store holds."""
-        files = AttemptFiles(spec_path)
-        if not files.has_token(token):
-            return None
-        handle = str(spec_path)
-        if handle not in self._watched and handle not in self._outcomes:
-            one = self._attempt(files)
-            with self._failed(one):
-                self._begin(one)
-        return handle
-
-    def poll(self, handle: str) -> Outcome:
-        """Return the outcome; raises ServiceUnreachableError if the token stays expired."""
-        if handle in self._outcomes:
-            return self._outcomes[handle]
-        if self._expired is not None and self._expired[0] >= _EXPIRED_POLLS:
-            raise self._expired[1]
-        one = self._watched.get(handle)
-        if one is None:
-            return Outcome(state=AttemptState.LOST, error="not followed by this engine")
-        begun = any(view.has_begun for view in one.views)
-        return Outcome(state=AttemptState.RUNNING if begun else AttemptState.QUEUED)
-
-    def identify(self, handle: str) -> EngineRun | None:
-        return self._runs.get(handle)
-
     def cancel(self, handle: str) -> None:
         """Stop what this run of the plan started in Airflow, and nothing else."""
         one = self._watched.get(handle)
@@ -323,7 +265,7 @@ class AirflowEngine(Engine):
                     self._api.patch(where, {"new_state": "failed"})
 
     def close(self) -> None:
-        self._closing.set()
+        super().close()
         self._api.close()
 
     # An attempt
@@ -354,7 +296,7 @@ class AirflowEngine(Engine):
             )
         return found
 
-    def _attempt(self, files: AttemptFiles) -> _Attempt:
+    def attempt(self, files: AttemptFiles) -> _Attempt:
         """Return an attempt with what the run store knows of it."""
         spec = files.spec()
         task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
@@ -373,26 +315,14 @@ class AirflowEngine(Engine):
             )
         return one
 
-    def _begin(self, one: _Attempt) -> None:
-        """Take the first steps; the watcher handles whatever is uncertain afterwards."""
-        with self._lock:
-            self._watched[one.handle] = one
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="airflow", daemon=True)
-                self._watcher.start()
-        try:
-            self._advance(one)
-        except ServiceUnreachableError as error:
-            if one.origin is None:  # nothing was sent that changes anything
-                self._unwatch(one)
-                raise
-            # The request may have arrived: only a later read can tell.
-            _log.warning("%s; looking for %s again", error, one.run_id)
-        except BackfillError:
-            self._unwatch(one)
-            raise
-        finally:
-            one.is_new = False
+    def begin(self, one: _Attempt) -> None:
+        self._advance(one)
+
+    def is_sent(self, one: _Attempt) -> bool:
+        return one.origin is not None
+
+    def has_expired(self) -> bool:
+        return self._api.has_expired
 
     # Reading Airflow
 
@@ -602,47 +532,13 @@ class AirflowEngine(Engine):
         self._keep(one.spec["run_id"], int(one.spec.get("attempt", 1)), found)
         self._runs[one.handle] = found
 
-    def _identified(self, one: _Attempt) -> None:
-        """Notify the listener if what an attempt runs as has changed."""
-        found = one.engine_run
-        if found is not None and self._runs.get(one.handle) != found:
-            self._runs[one.handle] = found
-            if not one.is_new:
-                self._listener(one.handle)
-
     def _stop(self, run: Mapping[str, Any]) -> None:
         self._api.patch(f"{_path(run)}?update_mask=state", {"state": "failed"})
 
     # Watching
 
-    def _watch(self) -> None:
-        last = ""
-        while not self._closing.wait(self._poll):
-            try:
-                self._look_at_all()
-                last, self._expired = "", None
-            except BackfillError as error:
-                if last != str(error):
-                    last = str(error)
-                    _log.warning("%s; retrying every %g s. %s", last, self._poll, error.hint)
-                if self._api.has_expired and isinstance(error, ServiceUnreachableError):
-                    self._count_expired(error)
-
-    def _count_expired(self, error: ServiceUnreachableError) -> None:
-        """End the backfill, which can be resumed, if the token stays expired."""
-        number = (self._expired[0] if self._expired else 0) + 1
-        self._expired = number, error
-        if number == _EXPIRED_POLLS:
-            for handle in list(self._watched):
-                self._listener(handle)
-
-    def _look_at_all(self) -> None:
+    def look_at_all(self, under_way: Sequence[_Attempt]) -> None:
         """Poll all attempts with two requests; read those in full that may have ended."""
-        with self._lock:
-            # What is read while an attempt begins is out of date once it has begun.
-            under_way = [one for one in self._watched.values() if not one.is_new]
-        if not under_way:
-            return
         dags = sorted({one.task.dag for one in under_way})
         alive = {(run["dag_id"], run["dag_run_id"]): run for run in self._api.active_runs(dags)}
         runs = sorted({one.run_id for one in under_way if (one.task.dag, one.run_id) in alive})
@@ -676,14 +572,6 @@ class AirflowEngine(Engine):
         else:
             one.run, one.views = run, own
 
-    @contextmanager
-    def _failed(self, one: _Attempt) -> Iterator[None]:
-        """Fail an attempt that Airflow refuses; without an answer, the attempt continues."""
-        try:
-            yield
-        except (EngineError, GuardRailError) as error:
-            self._finish(one, Outcome(state=AttemptState.FAILED, error=error.full_text))
-
     # Outcomes
 
     def _fail(self, one: _Attempt, why: str) -> None:
@@ -713,16 +601,6 @@ class AirflowEngine(Engine):
             why = "the task has left no result of an undo: check that it passes --airflow-run"
             outcome = Outcome(state=AttemptState.FAILED, error=why)
         self._finish(one, outcome or Outcome(state=AttemptState.SUCCEEDED))
-
-    def _finish(self, one: _Attempt, outcome: Outcome) -> None:
-        self._unwatch(one)
-        if one.handle not in self._outcomes:
-            self._outcomes[one.handle] = outcome
-            self._listener(one.handle)
-
-    def _unwatch(self, one: _Attempt) -> None:
-        with self._lock:
-            self._watched.pop(one.handle, None)
 
     def _keep_log(self, one: _Attempt) -> str:
         """Write the logs of the last tries next to the run spec; return the last error in them."""

@@ -13,9 +13,8 @@ import io
 import json
 import logging
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -39,8 +38,8 @@ from lineage_backfill.engines.databricks.jobs import (
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime
+from lineage_backfill.engines.watching import WatchedAttempt, WatchingEngine
 from lineage_backfill.errors import (
-    BackfillError,
     EngineError,
     ServiceUnreachableError,
     UnfitRunError,
@@ -53,13 +52,12 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
+from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
 #: Runs of a job beyond its `max_concurrent_runs` wait for their turn.
 _QUEUE = QueueSettings(enabled=True)
-_EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
 _ATTEMPT_FILE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -111,32 +109,32 @@ _MEMBERS = {"job", "only"}
 
 
 @dataclass(eq=False)
-class _Attempt:
+class _Attempt(WatchedAttempt):
     """One attempt; `spec_path` is that of the copy of its run spec in the volume, if it has one."""
 
-    files: AttemptFiles
-    spec: Mapping[str, Any]
     job: Existing | None
     spec_path: str | None
     run_id: int | None = None
     run: Run | None = None
-    is_cancelled: bool = False
-    is_new: bool = True
-    busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
-    def handle(self) -> str:
-        return str(self.files.spec_path)
+    def has_begun(self) -> bool:
+        return self.run is not None and has_begun(self.run)
+
+    @property
+    def engine_run(self) -> EngineRun | None:
+        if self.run_id is None:
+            return None
+        facts = {"token": self.spec["token"]}
+        return EngineRun(origin=Origin.CREATED, id=str(self.run_id), facts=facts)
 
 
-class DatabricksEngine(Engine):
+class DatabricksEngine(WatchingEngine[_Attempt]):
     """Runs jobs in a Databricks workspace; takes the members of DatabricksSettings.
 
     `calendar` returns the run calendar of a job, `conf` the parameters that the project gives it,
     `entrypoint` its entrypoint, if it has one.
     """
-
-    is_shared = True
 
     def __init__(
         self,
@@ -149,6 +147,7 @@ class DatabricksEngine(Engine):
         **settings: Any,
     ) -> None:
         self._given = given = DatabricksSettings(**settings)
+        super().__init__(given.poll)
         token = given.token
         self._workspace = Workspace(
             host=given.host,
@@ -166,14 +165,6 @@ class DatabricksEngine(Engine):
         self._existing: dict[JobRef, Existing] = {}
         self._uploaded: set[str] = set()
         self._known: dict[str, EngineRun] = {}
-        self._watched: dict[str, _Attempt] = {}
-        self._outcomes: dict[str, Outcome] = {}
-        self._runs: dict[str, EngineRun] = {}
-        self._expired: tuple[int, ServiceUnreachableError] | None = None
-        self._listener: Callable[[str], None] = lambda _handle: None
-        self._closing = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._lock = threading.Lock()
 
     # The port
 
@@ -243,47 +234,6 @@ class DatabricksEngine(Engine):
     ) -> None:
         self._known = dict(known)
 
-    def listen(self, listener: Callable[[str], None]) -> None:
-        self._listener = listener
-
-    def submit(self, spec_path: Path, token: str) -> str:
-        """Start the run, or find the one with this token; raises EngineError."""
-        files = AttemptFiles(spec_path)
-        files.check_token(token)
-        handle = str(spec_path)
-        if handle in self._outcomes:
-            self._listener(handle)
-        elif handle not in self._watched:
-            self._begin(self._attempt(files))
-        return handle
-
-    def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt; one that never began begins now, with its token."""
-        files = AttemptFiles(spec_path)
-        if not files.has_token(token):
-            return None
-        handle = str(spec_path)
-        if handle not in self._watched and handle not in self._outcomes:
-            one = self._attempt(files)
-            with self._failed(one):
-                self._begin(one)
-        return handle
-
-    def poll(self, handle: str) -> Outcome:
-        """Return the outcome; raises ServiceUnreachableError if the token stays expired."""
-        if handle in self._outcomes:
-            return self._outcomes[handle]
-        if self._expired is not None and self._expired[0] >= _EXPIRED_POLLS:
-            raise self._expired[1]
-        one = self._watched.get(handle)
-        if one is None:
-            return Outcome(state=AttemptState.LOST, error="not followed by this engine")
-        begun = one.run is not None and has_begun(one.run)
-        return Outcome(state=AttemptState.RUNNING if begun else AttemptState.QUEUED)
-
-    def identify(self, handle: str) -> EngineRun | None:
-        return self._runs.get(handle)
-
     def cancel(self, handle: str) -> None:
         """Stop the run; one whose request has no answer yet is stopped once it has."""
         one = self._watched.get(handle)
@@ -292,9 +242,6 @@ class DatabricksEngine(Engine):
                 one.is_cancelled = True
                 with suppress(ServiceUnreachableError):  # the watcher asks again
                     self._stop(one)
-
-    def close(self) -> None:
-        self._closing.set()
 
     # An attempt
 
@@ -352,7 +299,7 @@ class DatabricksEngine(Engine):
                     hint='Declare it: [[dataset]] table = "CATALOG.SCHEMA.TABLE", and `columns`.',
                 )
 
-    def _attempt(self, files: AttemptFiles) -> _Attempt:
+    def attempt(self, files: AttemptFiles) -> _Attempt:
         spec = files.spec()
         self.open()
         ref = JobRef(spec["job"]["namespace"], spec["job"]["name"])
@@ -365,34 +312,17 @@ class DatabricksEngine(Engine):
             one.run_id = int(known.id)
         return one
 
-    def _begin(self, one: _Attempt) -> None:
-        """Send the request; the watcher repeats it, with its token, while it has no answer."""
-        with self._lock:
-            self._watched[one.handle] = one
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="databricks", daemon=True)
-                self._watcher.start()
-        try:
-            with one.busy:
-                self._ensure_started(one)
-        except ServiceUnreachableError as error:
-            _log.warning("%s; asking again every %g s", error, self._given.poll)
-        except BackfillError:
-            self._unwatch(one)
-            raise
-        finally:
-            one.is_new = False
-
-    def _ensure_started(self, one: _Attempt) -> None:
+    def begin(self, one: _Attempt) -> None:
         """Start the run of an attempt, or find the one that an earlier request has started."""
         if one.run_id is None:
             one.run_id = self._start(one)
-        facts = {"token": one.spec["token"]}
-        found = EngineRun(origin=Origin.CREATED, id=str(one.run_id), facts=facts)
-        if self._runs.get(one.handle) != found:
-            self._runs[one.handle] = found
-            if not one.is_new:
-                self._listener(one.handle)
+        self._identified(one)
+
+    def is_sent(self, one: _Attempt) -> bool:
+        return True
+
+    def has_expired(self) -> bool:
+        return self._workspace.has_expired
 
     def _stop(self, one: _Attempt) -> None:
         if (run_id := one.run_id) is not None:
@@ -442,36 +372,15 @@ class DatabricksEngine(Engine):
 
     # Watching
 
-    def _watch(self) -> None:
-        last = ""
-        while not self._closing.wait(self._given.poll):
-            with self._lock:
-                watched = [one for one in self._watched.values() if not one.is_new]
-            for one in watched:
-                if self._closing.is_set():
-                    return
-                try:
-                    with one.busy, self._failed(one):
-                        self._look_at(one)
-                    last, self._expired = "", None
-                except BackfillError as error:
-                    if last != str(error):
-                        last = str(error)
-                        _log.warning("%s; asking again every %g s", last, self._given.poll)
-                    if self._workspace.has_expired and isinstance(error, ServiceUnreachableError):
-                        self._count_expired(error)
-                    break  # the workspace answers none of them
-
-    def _count_expired(self, error: ServiceUnreachableError) -> None:
-        """End the backfill, which can be resumed, if the token stays expired."""
-        number = (self._expired[0] if self._expired else 0) + 1
-        self._expired = number, error
-        if number == _EXPIRED_POLLS:
-            for handle in list(self._watched):
-                self._listener(handle)
+    def look_at_all(self, under_way: Sequence[_Attempt]) -> None:
+        for one in under_way:
+            if self._closing.is_set():
+                return
+            with one.busy, self._failed(one):
+                self._look_at(one)
 
     def _look_at(self, one: _Attempt) -> None:
-        self._ensure_started(one)
+        self.begin(one)
         run_id = one.run_id
         assert run_id is not None
         one.run = self._find(lambda to: to.jobs.get_run(run_id))
@@ -485,18 +394,6 @@ class DatabricksEngine(Engine):
             self._finish(one, self._judged(one, outcome, one.run))
         elif one.is_cancelled:
             self._stop(one)
-
-    @contextmanager
-    def _failed(self, one: _Attempt) -> Iterator[None]:
-        """Fail an attempt that the workspace refuses; without an answer, it continues."""
-        try:
-            yield
-        except EngineError as error:
-            self._finish(one, Outcome(state=AttemptState.FAILED, error=error.full_text))
-        except BackfillError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the end must always be reported
-            self._finish(one, Outcome(state=AttemptState.FAILED, error=repr(error)))
 
     # Outcomes
 
@@ -536,16 +433,6 @@ class DatabricksEngine(Engine):
                 error = (has_failed(task) and output.error) or error
             one.files.add_to_log("".join(f"{line}\n" for line in lines))
         return error
-
-    def _finish(self, one: _Attempt, outcome: Outcome) -> None:
-        self._unwatch(one)
-        if one.handle not in self._outcomes:
-            self._outcomes[one.handle] = outcome
-            self._listener(one.handle)
-
-    def _unwatch(self, one: _Attempt) -> None:
-        with self._lock:
-            self._watched.pop(one.handle, None)
 
 
 def development_prefix(user: str) -> str:
