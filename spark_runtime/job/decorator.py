@@ -110,11 +110,7 @@ class JobDefinition:
         arguments: dict[str, Any] = {
             parameter: context.read_new(str(read.dataset))
             if read.only_new
-            else context.read(
-                str(read.dataset),
-                all_partitions=read.how.mapping == "all",
-                auto_filter=self.auto_filter,
-            )
+            else context.read(str(read.dataset), auto_filter=self.auto_filter)
             for parameter, read in self.inputs.items()
         }
         if self.context_parameter is not None:

@@ -76,11 +76,7 @@ class Query:
         if inputs is None:
             inputs = {spec.dataset.name: Read(str(spec.dataset)) for spec in context.spec.inputs}
         return {
-            view: context.read(
-                str(read.dataset),
-                all_partitions=read.how.mapping == "all",
-                auto_filter=self.auto_filter,
-            )
+            view: context.read(str(read.dataset), auto_filter=self.auto_filter)
             for view, read in inputs.items()
         }
 

@@ -1,4 +1,4 @@
-"""Attributes that are scattered over tables, code and globs do on Delta what one place does."""
+"""Attributes scattered over tables, code, globs and facets do on Delta what one place does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.plans.request import ChangedDataset, Request
@@ -47,7 +47,9 @@ ATTRIBUTES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"on_empty": "keep"}, {"on_empty": "fail"}),
     ],
 }
-PLACES = ("exact", "code", "glob")
+PLACES = ("exact", "code", "glob", "facet")
+#: What a facet can state: the rest is of this project alone.
+SENT = {"grain", "start", "column", "mapping", "before", "mode", "lookback", "on_empty"}
 JOB = """
 from functools import reduce
 from spark_runtime import Dataset, RunContext, job, window
@@ -61,16 +63,21 @@ def j(src, run: RunContext):
 """
 
 
-def scattered(seed: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what each place states of each side; a worse place may state something else."""
+def scattered(seed: int, side: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what each place states of each side; a worse place may state something else.
+
+    A scheduled run reads no lineage: for it a facet is only ever a worse place.
+    """
     random = Random(seed)
     found = {place: {side: dict[str, Any]() for side in ATTRIBUTES} for place in PLACES}
-    for side, attributes in ATTRIBUTES.items():
+    for of, attributes in ATTRIBUTES.items():
         for best, worse in attributes:
-            number = random.randrange(3)
-            found[PLACES[number]][side] |= best
-            if number < 2 and random.random() < 0.6:
-                found[PLACES[random.randrange(number + 1, 3)]][side] |= worse
+            places = PLACES if best.keys() <= SENT else PLACES[:-1]
+            number = random.randrange(len(places) - (side == "scheduled" and places == PLACES))
+            found[places[number]][of] |= best
+            rest = PLACES[number + 1 : None if worse.keys() <= SENT else -1]
+            if rest and random.random() < 0.6:
+                found[random.choice(rest)][of] |= worse
     return found
 
 
@@ -120,19 +127,38 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+def lineage(facets: Mapping[str, Mapping[str, Any]]) -> LineageSnapshot:
+    """Return the lineage of the job, with what its facets state."""
+    src, out = DatasetRef("w", "src"), DatasetRef("w", "out")
+    sent = {
+        side: [{"dataset": {"namespace": "w", "name": name}, **facets[side]}]
+        for side, name in (("reads", "src"), ("writes", "out"))
+        if facets[side]
+    }
+    job = JobNode(ref=JobRef("w", "j"), reads=(src,), writes=(out,), partitioning=sent or None)
+    data = DatasetNode(ref=out, partitioning=dict(facets["dataset"]) or None)
+    return LineageSnapshot.of([job], [data], source="events")
+
+
 def left(
-    spark: SparkSession, tables: Tables, folder: Path, name: str, side: str
+    spark: SparkSession,
+    tables: Tables,
+    folder: Path,
+    stated: Mapping[str, Mapping[str, Any]],
+    side: str,
 ) -> tuple[list[Any], list[Any]]:
     """Return the planned keys, and the table after a run of them as `side` starts it."""
+    name = folder.name
+    project(folder, name, stated)
     held = spark.createDataFrame([("2024-01-03", "old", 0)], "ds STRING, id STRING, n INT")
     held.coalesce(1).write.format("delta").partitionBy("ds").save(str(folder / "out"))
     opened = open_project(folder / "lineage-backfill.toml").declarations
-    lineage = LineageSnapshot.of([], source="project")
+    known = lineage(stated["facet"])
     changed = ChangedDataset(dataset=DatasetRef("w", "src"), keys=("2024-01-03",))
-    plan = build_plan(Request(changed=(changed,)), lineage, opened, now=NOW)
+    plan = build_plan(Request(changed=(changed,)), known, opened, now=NOW)
     (made,) = plan.runs or ()
     if side == "planned":
-        specs = RunSpecs(Resolver(lineage, opened, now=NOW), backfill_id="b", root=folder)
+        specs = RunSpecs(Resolver(known, opened, now=NOW), backfill_id="b", root=folder)
         spec = parse_spec(specs(made, 1, "t", folder / "result.json"))
     else:
         read, job = load_project(folder), load_job(f"{name}:j")
@@ -151,13 +177,12 @@ def expected(
 ) -> Iterator[tuple[list[Any], list[Any]]]:
     """What the declaration in one place does: the planned keys, and the table."""
     folder = shared / "stated_whole"
-    project(folder, folder.name, whole())
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        yield left(spark, tables, folder, folder.name, "planned")
+        yield left(spark, tables, folder, whole(), "planned")
 
 
-@pytest.mark.parametrize("seed", a_part([1, 2, 3], every=3))
+@pytest.mark.parametrize("seed", a_part([1, 2, 3, 4, 5, 6, 7, 8], every=4))
 def test_what_is_scattered_does_what_one_place_states(
     spark: SparkSession,
     tables: Tables,
@@ -173,6 +198,5 @@ def test_what_is_scattered_does_what_one_place_states(
     assert expected == ([f"{days[0]}..{days[-1]}"], sorted(rows))
     for side in ("planned", "scheduled"):
         folder = shared / f"scattered_{seed}_{side}"
-        project(folder, folder.name, scattered(seed))
         monkeypatch.syspath_prepend(str(folder))
-        assert left(spark, tables, folder, folder.name, side) == expected
+        assert left(spark, tables, folder, scattered(seed, side), side) == expected

@@ -368,7 +368,7 @@ class DeclarationResolver:
         return found
 
     def sent_dataset(self, ref: DatasetRef) -> DatasetPartitioning | None:
-        """Return the facet that was sent of a dataset, if it has a calendar."""
+        """Return the facet that was sent of a dataset, if it says anything."""
         return self._sent_dataset(ref, self._names.datasets.find(ref))
 
     def sent_job(self, ref: JobRef) -> JobPartitioning | None:
@@ -382,7 +382,7 @@ class DeclarationResolver:
     def _sent_dataset(
         self, ref: DatasetRef, own: DatasetDeclaration | None
     ) -> DatasetPartitioning | None:
-        """Return the facet that was sent of a dataset; None where it has no calendar."""
+        """Return the facet that was sent of a dataset; None where it says nothing."""
         facet = self._lineage.dataset_facet(ref)
         if facet is None:
             return None
@@ -398,7 +398,8 @@ class DeclarationResolver:
             if counts:
                 self.troubles[ref] = f"ignored: {error}"
             return None
-        return sent if sent.has_kind else None
+        # Columns alone add to a calendar that is declared.
+        return sent if sent.has_kind or own is not None else None
 
     def _find_calendar(
         self,

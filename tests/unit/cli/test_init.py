@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage_backfill.cli.main import main
+from tests.fake_marquez import FakeMarquez
 from tests.unit.cli.documents import fits
 
 EVENT = {
@@ -59,6 +61,28 @@ def test_from_events_to_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["impact", "feed", "--from", "2024-01-02", "--to", "2024-01-03", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert (job["job"]["name"], job["partitions"]) == ("daily", ["2024-01-02..2024-01-03"])
+
+
+def test_the_commands_of_the_page_on_marquez(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "marquez.md").read_text()
+    block = page.partition("```toml\n")[2].partition("```")[0]
+    lines = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    typed = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert [one[0] for one in typed] == ["doctor", "init", "impact"]
+    (here / "events.ndjson").unlink()
+    with FakeMarquez([EVENT]).serve() as address:
+        (here / FILE).write_text(block.replace("http://localhost:5000", address))
+        for command in typed[:2]:
+            assert main(command) == 0
+        answer(here / FILE, "[[dataset]]", 'name = "*"', 'grain = "day"', 'start = "2024-01-01"')
+        values = iter(["feed", "2024-01-02", "2024-01-03"])
+        given = [next(values) if word.isupper() else word for word in typed[2]]
+        capsys.readouterr()
+        assert main([*given, "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+    assert [job["partitions"] for job in plan["jobs"]] == [["2024-01-02..2024-01-03"]]
 
 
 MINE = """# mine

@@ -12,6 +12,7 @@ import pytest
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.errors import EntrypointError
 from spark_runtime.job.context import RunContext
+from spark_runtime.job.datasets import all_partitions
 from spark_runtime.job.decorator import JobDefinition, check_batch, check_outputs, job, load_job
 
 
@@ -89,6 +90,22 @@ def test_a_job_that_forgets_that_an_input_may_have_no_table_fails_with_the_reaso
     alone = job(inputs={"orders": "orders"}, output="totals")(lambda orders: orders.select("x"))
     with pytest.raises(AttributeError):
         alone.__lineage_backfill_job__.call(Context())  # type: ignore[attr-defined]
+
+
+def test_the_run_decides_which_partitions_an_input_has_whatever_the_code_states() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Context:
+        def read(self, dataset: str, **how: Any) -> Any:
+            asked.append(how)
+
+    def totals(orders: Any) -> dict[str, Any]:
+        return {}
+
+    decorated = job(inputs={"orders": all_partitions("orders")}, output="totals")(totals)
+    with pytest.raises(EntrypointError, match="returned nothing"):
+        decorated.__lineage_backfill_job__.call(Context())  # type: ignore[attr-defined]
+    assert asked == [{"auto_filter": True}]
 
 
 def test_outputs_may_be_one_bare_name() -> None:
