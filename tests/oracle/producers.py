@@ -18,6 +18,7 @@ from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
+    JobDeclaration,
 )
 
 _BEGIN = datetime(2024, 6, 2, tzinfo=UTC)
@@ -31,17 +32,22 @@ _SPELLINGS = (
     (("postgres://pg:5432", "d.public.t{}"), ("postgresql://PG", "d.public.T{}")),
     (("s3://lake", "raw/t{}"), ("s3a://lake", "/raw/t{}/"), ("s3://lake", "raw/t{}@v3")),
     (("bigquery", "p.d.t{}"), ("bigquery", "p.d.t{}$20240605")),
+    (("hive://metastore:9083", "d.t{}"), ("hive://Metastore", "D.t{}"), ("other://catalog", "t{}")),
     (("w", "t{}"),),
 )
+#: The spelling above that only an alias ties to the others.
+_ALIASED = "other://catalog"
 Name = tuple[str, str]
 
 
 @dataclass
 class Told:
-    """The events of a graph, and the names of the jobs that a plan of its root has."""
+    """The events of a graph, what is declared, and the jobs that a plan of its root has."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     planned: set[str] = field(default_factory=set)
+    jobs: list[JobDeclaration] = field(default_factory=list)
+    datasets: list[DatasetDeclaration] = field(default_factory=list)
     clock: datetime = _BEGIN
 
     def run(
@@ -110,6 +116,13 @@ def tell(seed: int) -> Told:
         space, name = rng.choice(kinds[number])
         return space, name.format(number)
 
+    for number, spelled in enumerate(kinds):
+        if spelled[-1][0] == _ALIASED:
+            (space, name), *_ = spelled
+            aliases = (f"{_ALIASED}:t{number}",)
+            told.datasets.append(
+                DatasetDeclaration(name=name.format(number), namespace=space, aliases=aliases)
+            )
     told.run("source", [("w", "outside")], [named(0)])
     for number in range(1, len(kinds)):
         inputs = rng.sample(range(number), rng.randint(1, min(2, number)))
@@ -117,7 +130,7 @@ def tell(seed: int) -> Told:
         job = _WAYS[way](told, rng, number, partial(_names, named, inputs), named)
         if reached.intersection(inputs):
             reached.add(number)
-            told.planned.add(job)
+            told.planned.update(job.split())
     rng.shuffle(told.events)
     return told
 
@@ -179,6 +192,27 @@ def _incomplete(told: Told, rng: random.Random, number: int, reads: Any, named: 
     return f"j{number}"
 
 
+def _renamed(told: Told, rng: random.Random, number: int, reads: Any, named: Any) -> str:
+    told.run(f"old{number}", [named(0)], [named(number)])
+    told.run(f"j{number}", reads(), [named(number)])
+    told.jobs.append(JobDeclaration(name=f"j{number}", replaces=(f"old{number}",)))
+    return f"j{number}"
+
+
+def _dated(told: Told, rng: random.Random, number: int, reads: Any, named: Any) -> str:
+    for day in ("02", "03"):
+        told.run(f"j{number}_2024_06_{day}", reads(), [named(number)])
+    told.jobs.append(JobDeclaration(name=f"j{number}", pattern=f"j{number}_{{day:%Y_%m_%d}}"))
+    return f"j{number}"
+
+
+def _two_writers(told: Told, rng: random.Random, number: int, reads: Any, named: Any) -> str:
+    """Return both jobs, which run one after the other."""
+    for name in ("first", "second"):
+        told.run(f"{name}{number}", reads(), [named(number)])
+    return f"first{number} second{number}"
+
+
 _WAYS = {
     "plain": _plain,
     "merge": _merge,
@@ -186,6 +220,9 @@ _WAYS = {
     "loader": _loader,
     "dbt": _dbt,
     "incomplete": _incomplete,
+    "renamed": _renamed,
+    "dated": _dated,
+    "two writers": _two_writers,
 }
 
 
@@ -196,7 +233,9 @@ def planned(told: Told) -> Iterator[str]:
         builder.add(event)
     calendar = CalendarDeclaration(grain="day", start="2024-06-01")
     declared = DatasetDeclaration(name="*", namespace="*", calendar=calendar)
-    declarations = Declarations(namespace="w", datasets=(declared,))
+    declarations = Declarations(
+        namespace="w", datasets=(*told.datasets, declared), jobs=tuple(told.jobs)
+    )
     snapshot = identified(builder.snapshot(), declarations)
     (root,) = snapshot.jobs[next(ref for ref in snapshot.jobs if ref.name == "source")].writes
     changed = ChangedDataset(dataset=DatasetRef(*root[:2]), keys=("2024-06-05",))

@@ -59,11 +59,8 @@ class Places:
             lambda one: one.name,
         )
         self._aliases = [(alias, one) for one in declarations.datasets for alias in one.aliases]
-        self._spelled = [
-            DatasetRef(space, one.name)
-            for space, one in self._exact.exact()
-            if space and spelling(DatasetRef(space, one.name))
-        ]
+        named = [DatasetRef(space, one.name) for space, one in self._exact.exact() if space]
+        self._spelled = [ref for ref in named if spelling(ref) or dataset_table(*ref[:2])]
         self._edges: list[tuple[str, _Edge]] = []
         for job in declarations.jobs:
             self._edges += [(job.name, edge) for edge in job.reads]
