@@ -181,7 +181,7 @@ def _record(
     """Return the history of a table in keys of its dataset.
 
     A file of another writer, of a table by value, may hold copies of rows that were there before:
-    it makes no key that earlier ones may have made, and those between its ends are unsure.
+    it makes no key that earlier ones may have made, and those between its ends perhaps.
     """
     if history.version is None:
         return TableRecord()
@@ -192,7 +192,7 @@ def _record(
     changes, builds, known = [], [], [old]
     for commit in history.commits:
         if changed := reader.find(commit.changed)[0]:
-            is_exact = not is_by_value or changed == reader.held(commit.changed)
+            is_exact = reader.is_exact(commit.changed)
             changes.append(
                 Change(keys=changed, at=commit.at, version=commit.version, is_exact=is_exact)
             )
@@ -209,11 +209,15 @@ def _record(
             }
             job = names.jobs.get(commit.job or "")
             builds.append(PartitionBuild(keys=made, at=commit.at, read=read, job=job))
+    if is_by_value and (unsure := seen - PartitionSet.union(known)):
+        last = [(history.since, reader.find(history.old)[0])] if history.since else []
+        last += [(one.at, one.keys) for one in changes]
+        found = ((at, keys & unsure) for at, keys in last)
+        builds += [PartitionBuild(keys=keys, at=at, is_certain=False) for at, keys in found if keys]
     return TableRecord(
         changes=tuple(changes),
         builds=tuple(builds),
         old=old,
-        unsure=seen - PartitionSet.union(known) if is_by_value else NOTHING,
         since=history.since,
         whole=history.whole,
     )

@@ -32,7 +32,8 @@ class PartitionBuild:
     """Partitions of a dataset, and their last build.
 
     `at` is the time of the build, `read_at` the start of its reads, `read` the versions of its
-    inputs, each if known. `job` is None if unknown.
+    inputs, each if known. `job` is None if unknown. Unless it `is_certain`, they were perhaps built
+    earlier, or never.
     """
 
     keys: PartitionSet
@@ -40,6 +41,7 @@ class PartitionBuild:
     read_at: datetime | None = None
     read: Mapping[DatasetRef, int] = field(default_factory=dict)
     job: JobRef | None = None
+    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,12 @@ class TableRecord:
 
     Changes and builds are those of commits still in the log, oldest first. `old` are partitions
     whose last commit is no longer in the log, `since` is the start of the log; without `whole`
-    there may be more of them. Whether the `unsure` ones were ever written is unknown.
+    there may be more of them.
     """
 
     changes: tuple[Change, ...] = ()
     builds: tuple[PartitionBuild, ...] = ()
     old: PartitionSet = NOTHING
-    unsure: PartitionSet = NOTHING
     since: datetime | None = None
     whole: bool = True
 

@@ -254,7 +254,7 @@ class Judge:
         if alone:
             return table
         # With several writers, a commit must name its job.
-        if any(build.job is None for build in table.builds) or table.old or table.unsure:
+        if any(build.job is None for build in table.builds) or table.old:
             return None
         return TableRecord(
             changes=table.changes,
@@ -421,7 +421,8 @@ class _Evidence:
         """Return the partitions for which it is known whether they were written."""
         table = self._table
         if table is not None and table.whole:
-            unsure = wanted & (table.unsure - self.made)
+            groups = self._groups.items()
+            unsure = wanted & PartitionSet.union(k for one, k in groups if not one.is_certain)
             return wanted - unsure, (_FILES.format("its output"),) if unsure else ()
         if not self.made:
             return NOTHING, ("no table log and no recorded run shows when it was written",)
@@ -478,7 +479,8 @@ def _add_run(
             by_point[point] = alone  # there was nothing to commit, or nothing changed
         elif not known.read:
             # The commit is this run's; its inputs are at most as new as its start.
-            joined.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
+            found = replace(known, read_at=run.started_at, read=run.read, job=job, is_certain=True)
+            joined.setdefault(known, found)
             by_point[point] = joined[known]
 
 

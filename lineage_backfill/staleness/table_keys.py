@@ -58,8 +58,7 @@ def keys_of(
     if reader.calendar.is_whole:
         return ((EVERY,) if partitions else ()), (), True
     found, strange = reader.find(partitions)
-    is_exact = all(reader.find([one])[0] == reader.held([one]) for one in partitions)
-    return render(reader.calendar, found), strange, is_exact
+    return render(reader.calendar, found), strange, reader.is_exact(partitions)
 
 
 def reader_of(
@@ -138,6 +137,10 @@ class TableKeys:
     def held(self, partitions: Iterable[Mapping[str, str | None]]) -> PartitionSet:
         """Return the keys of partitions that were written."""
         return self.find(partitions)[0]
+
+    def is_exact(self, partitions: Iterable[Mapping[str, str | None]]) -> bool:
+        """Whether partitions have rows of no other keys."""
+        return True
 
     def runtime_keys(
         self, partitions: Iterable[Mapping[str, str | None]]

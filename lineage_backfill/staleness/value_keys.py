@@ -45,6 +45,10 @@ class ValueKeys:
         """Return the keys of which there are rows in the spans: those of their ends."""
         return PartitionSet.union(self._keys(span)[1] for span in partitions)
 
+    def is_exact(self, partitions: Iterable[Mapping[str, str | None]]) -> bool:
+        """Whether each span lies in one key: those of our commits, and of small files."""
+        return all(len(self._keys(span)[0]) <= 1 for span in partitions)
+
     def _keys(self, span: Mapping[str, str | None]) -> tuple[PartitionSet, PartitionSet]:
         """Return the keys that a span overlaps, and those of its ends."""
         axis, first, last = self.calendar.time, span["first"], span["last"]

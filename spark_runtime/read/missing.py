@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -12,9 +12,13 @@ from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.runspec.values import InputSpec, Key, Partition, ProductKey, RunKey
 from spark_runtime.errors import InputMissingError, RuntimeFailure
+from spark_runtime.tables.by_value import reaches
 from spark_runtime.tables.scope import Scope, patterns_of
 from spark_runtime.tables.state import TableLog, TableState
 from spark_runtime.tables.values import Pattern, Values
+
+#: Returns which of the patterns of a table by value have rows.
+Holds = Callable[[Sequence[Pattern]], Collection[Pattern]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +134,12 @@ def _time(key: Key, along: str) -> str:
     return key[along] if isinstance(key, ProductKey) else key
 
 
-def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
-    """Return what is missing of an input; `log` is None if there is no table."""
+def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = None) -> Missing:
+    """Return what is missing of an input; `log` is None if there is no table.
+
+    By value a file may hold rows of any key between its bounds: `holds` returns those that have
+    rows (None: all), and an empty one is unknown.
+    """
     needed = spec.partitions if spec.partitions is not None else spec.required
     places = needed or ()
     state = None if spec.version is None or log is None else log.state(spec.version)
@@ -142,17 +150,37 @@ def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     recorded = _recorded(spec)
     if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything - recorded)
-    lacking = _lacking(state, patterns, keys, log.ever_written(state))
-    lacking -= recorded
+    written = log.ever_written(state)
+    lacking = _lacking(state, patterns, keys, written) - recorded
+    doubt = frozenset[int]()
+    if state.by is not None and patterns is not None:
+        doubt = _doubtful(patterns, everything - lacking - recorded, written, holds)
+        lacking |= doubt
     if patterns is not None:
         lacking -= _no_gaps(spec, places, lacking, _written_later(spec, state, log))
     if state.complete and state.first_read == 0:
-        return Missing(spec=spec, needed=keys, never=lacking)
+        return Missing(spec=spec, needed=keys, never=lacking - doubt, unknown=doubt & lacking)
     since = log.known_since(state.version) if lacking else None
     never = frozenset[int]()
     if state.complete and since is not None and patterns is not None:
-        never = _begun_after(since, lacking, places)
+        never = _begun_after(since, lacking - doubt, places)
     return Missing(spec=spec, needed=keys, never=never, unknown=lacking - never, since=since)
+
+
+def _doubtful(
+    patterns: Sequence[Pattern],
+    places: Iterable[int],
+    written: Collection[Values],
+    holds: Holds | None,
+) -> frozenset[int]:
+    """Return the places of keys that lie between the bounds of files and have no rows."""
+    between = [
+        place for place in places if not any(reaches(span, patterns[place]) for span in written)
+    ]
+    if not between or holds is None:
+        return frozenset()
+    held = holds([patterns[place] for place in between])
+    return frozenset(place for place in between if patterns[place] not in held)
 
 
 def _written_later(spec: InputSpec, state: TableState, log: TableLog) -> list[Partition]:

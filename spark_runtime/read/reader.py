@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lineage_backfill.runspec.values import InputResult, InputSpec, PartitionRead, RunKey
 from spark_runtime.errors import EntrypointError
 from spark_runtime.read.increments import changed_since
 from spark_runtime.read.missing import Missing, find_missing
+from spark_runtime.tables.by_value import ValueColumn
 from spark_runtime.tables.scope import Member, Scope, declared_names, describe
 from spark_runtime.tables.state import Contents, total
 from spark_runtime.tables.tables import Tables
+from spark_runtime.tables.values import Pattern, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +31,7 @@ class Inputs:
         self, spark: SparkSession | None, specs: tuple[InputSpec, ...], tables: Tables
     ) -> None:
         self._tables = tables
+        self._has_spark = spark is not None
         self._pinned = tuple(self._pin(spec) for spec in specs)
         self._missing = {spec.dataset: self._find_missing(spec) for spec in self._pinned}
         self._filters = True
@@ -115,7 +119,24 @@ class Inputs:
         return replace(spec, version=self._tables.latest_version(spec))
 
     def _find_missing(self, spec: InputSpec) -> Missing:
-        return find_missing(spec, None if spec.version is None else self._tables.log(spec))
+        if spec.version is None:
+            return find_missing(spec, None)
+        holds = partial(self._holding, spec) if self._has_spark else None
+        return find_missing(spec, self._tables.log(spec), holds)
+
+    def _holding(self, spec: InputSpec, patterns: Sequence[Pattern]) -> set[Pattern]:
+        """Return which of these keys of a table by value have rows."""
+        from pyspark.sql import functions as F
+
+        assert spec.version is not None
+        (column,) = self._tables.log(spec).state(spec.version).columns
+        assert isinstance(column, ValueColumn)
+        held = self._tables.storage(spec).held(spec.version, patterns)
+        if column.by == "key":
+            texts = held.select(F.col(quoted(column.name)).cast("string")).distinct().collect()
+            return {column.outside(text) for (text,) in texts}
+        places = held.select(F.expr(column.place(patterns))).distinct().collect()
+        return {patterns[place] for (place,) in places if place is not None}
 
     def _result(self, spec: InputSpec) -> InputResult:
         partitions = tuple(

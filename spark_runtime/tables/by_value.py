@@ -207,10 +207,10 @@ class ValueColumn(PartitionColumn):
         """Return SQL that is true for exactly the values in these spans, never for NULL."""
         name = f"{table}.{quoted(self.name)}" if table else quoted(self.name)
         if self.by == "key":
-            literals = sorted({self._literal(str(span[0])) for span in spans})
+            literals = sorted({self.end(str(span[0])) for span in spans})
             return f"{name} IN ({', '.join(literals)})"
         ranges = [
-            f"({name} >= {self._literal(first)} AND {name} < {self._literal(last)})"
+            f"({name} >= {self.end(first)} AND {name} < {self.end(last)})"
             for first, last in _joined(spans)
         ]
         found = " OR ".join(ranges) or "false"
@@ -235,7 +235,7 @@ class ValueColumn(PartitionColumn):
                 return "NULL" if found is None else str(found)
             middle = (first + last) // 2
             below, above = choose(first, middle), choose(middle + 1, last)
-            return f"IF({name} < {self._literal(cuts[middle])}, {below}, {above})"
+            return f"IF({name} < {self.end(cuts[middle])}, {below}, {above})"
 
         found = f"CAST({choose(0, len(cuts))} AS INT)"
         return f"IF({self._has_form(name)}, {found}, NULL)" if self._is_text else found
@@ -243,7 +243,7 @@ class ValueColumn(PartitionColumn):
     def _has_form(self, name: str) -> str:
         return f"length({name}) = {len(date.max.strftime(self.form or ''))}"
 
-    def _literal(self, text: str) -> str:
+    def end(self, text: str) -> str:
         """Return an end of a span as a SQL literal that means the same in every session."""
         if self.by == "key":
             return PartitionColumn(self.name, self.type).literal(self._key_text(text))
@@ -302,6 +302,19 @@ def overlap(one: Pattern, other: Pattern) -> bool:
     first = max(str(end) for end in (one[0], other[0], "") if end is not None)
     lasts = [str(end) for end in (one[1], other[1]) if end is not None]
     return not lasts or first < min(lasts)
+
+
+def reaches(span: Pattern, key: Pattern) -> bool:
+    """Whether a span begins or ends within that of a key: a file then has rows of it.
+
+    >>> reaches(("a", "c"), ("b", "c")), reaches(("a", "c"), ("b", "bb"))
+    (True, False)
+    """
+    if not span:
+        return False
+    first, last = (None if end is None else str(end) for end in span[:2])
+    low, high = (str(end) for end in key[:2])
+    return (first is not None and low <= first < high) or (last is not None and low < last <= high)
 
 
 def _joined(spans: Iterable[Pattern]) -> Iterator[tuple[str, str]]:

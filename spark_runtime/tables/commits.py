@@ -22,6 +22,7 @@ from spark_runtime.errors import (
     VerificationError,
     WriteConflictError,
 )
+from spark_runtime.tables.by_value import overlap
 from spark_runtime.tables.scope import Scope, describe
 from spark_runtime.tables.state import (
     UNKNOWN,
@@ -87,7 +88,7 @@ def foreign_change(
 
     `state` is the current table; without `until` the range ends there. Attempts of the run count as
     its own: once a later one has raised its fence, no earlier one can commit. For a run that `adds`
-    rows, those that others add do not count.
+    rows, those that others add do not count; by value nor do files with copies of the same rows.
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
@@ -95,9 +96,18 @@ def foreign_change(
         return f"{log.location} was restored from a copy, or its log was rewritten; that", scope
     for commit in log.commits(since.version, state.version if until is None else until):
         is_ours = is_of(commit, run) or (adds and commit.adds)
-        if not is_ours and (touched := commit.changed(scope)):
+        if not is_ours and (touched := _changed(log, commit, scope)):
             return f"{commit} of {log.location}", touched
     return None
+
+
+def _changed(log: TableLog, commit: Commit, scope: Scope) -> Collection[Any]:
+    """Return which part of the scope a commit changed; by value it may have copied the rows."""
+    touched = commit.changed(scope)
+    if touched and commit.is_by_files and log.same is not None:
+        keys = {key for span in commit.touched for key in scope if overlap(key, span)}
+        return () if log.same(commit.version, keys) else touched
+    return touched
 
 
 def _is_replaced(log: TableLog, since: Since, state: TableState) -> bool:
@@ -316,19 +326,19 @@ def refuse_later_changes(
             others[commit.version] = commit
     columns = log.state().columns
     for commit in others.values():
-        touched = Scope(columns, dict.fromkeys(commit.touched, ""))
-        for values, version in first.items():
-            if commit.version > version and values in touched:
-                partition = describe(columns, values)
-                raise UndoRefusedError(
-                    f"{commit} of {log.location} changed {partition} after the run that is to be "
-                    "undone",
-                    hint="Undo that one too, or leave both as they are.",
-                )
         if commit.repartitioned:
             raise UndoRefusedError(
                 f"{commit} of {log.location} changed its partition columns",
                 hint="Restore the partitions from a backup.",
+            )
+        earlier = [values for values, version in first.items() if commit.version > version]
+        if changed := _changed(log, commit, Scope(columns, dict.fromkeys(earlier, ""))):
+            touched = Scope(columns, dict.fromkeys(changed, ""))
+            partition = describe(columns, next(values for values in earlier if values in touched))
+            raise UndoRefusedError(
+                f"{commit} of {log.location} changed {partition} after the run that is to be "
+                "undone",
+                hint="Undo that one too, or leave both as they are.",
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -187,6 +187,8 @@ class Commit:
     by: str | None = None
     #: The rows that a merge `inserted`, `updated` and `deleted`; None if unknown.
     merged: Mapping[str, int] | None = None
+    #: Whether `touched` are the spans of its files: those of another writer, by value.
+    is_by_files: bool = False
 
     @property
     def tokens(self) -> frozenset[str]:
@@ -224,6 +226,8 @@ class TableLog(Protocol):
     """The versions of one table."""
 
     location: str
+    #: Whether partitions have the same rows before and after a version; None without Spark.
+    same: Callable[[int, Collection[Pattern]], bool] | None
 
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import cycle
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -121,6 +121,21 @@ class Lake:
             made = frame(self.spark, rows, self.kind)
             made.write.format("delta").mode("append").save(self.path)
 
+    def clean(self) -> None:
+        """Make a checkpoint, and delete all older files of the log."""
+        delta: Any = self.spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
+        log = delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
+        log.checkpoint()
+        for file in Path(self.path, "_delta_log").glob("0*"):
+            if int(file.name[:20]) < log.snapshot().version():
+                file.unlink()
+
+    def copies(self, number: int) -> None:
+        """Gather all rows in few files, and change the row of id `number`: others are copied."""
+        self.spark.sql(f"OPTIMIZE delta.`{self.path}`")
+        self.spark.sql(f"UPDATE delta.`{self.path}` SET n = -1 WHERE id = {number}")
+        self.model = [(*one[:3], -1) if one[0] == number else one for one in self.model]
+
     def day(self, number: int) -> tuple[int, int]:
         """The first instant of a day, and that of the next."""
         first, last = (SPRING + timedelta(days=number + one) for one in (0, 1))
@@ -152,15 +167,15 @@ class Lake:
         self, run: str, keys: Sequence[int | str], rows: Sequence[Row], **output: Any
     ) -> OutputResult:
         """Write as one run does."""
-        options = output.pop("options", None)
+        options, attempt = output.pop("options", None), output.pop("attempt", 1)
         scope = self.partitions(keys)
         spec = parse_spec(
             {
                 "schema_version": 1,
                 "backfill_id": "b",
                 "run_id": run,
-                "attempt": 1,
-                "token": run,
+                "attempt": attempt,
+                "token": run if attempt == 1 else f"{run} {attempt}",
                 "job": {"namespace": "test", "name": "job", "entrypoint": "jobs:job"},
                 "partitions": [one["key"] for one in scope],
                 "keys": [],
@@ -216,14 +231,17 @@ def _instant(value: Any) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "zone"), a_part(zip(LAYOUTS, cycle(ZONES), strict=False), every=4)
+    ("layout", "zone", "cleaned"), a_part(product(LAYOUTS, ZONES, (False, True)), every=13)
 )
 def test_a_run_changes_exactly_the_rows_of_its_keys(
-    spark: SparkSession, tmp_path: Path, layout: str, zone: str
+    spark: SparkSession, tmp_path: Path, layout: str, zone: str, cleaned: bool
 ) -> None:
-    """Overwrite, merge, append, clear and undo, also beside the commits of others."""
+    """Overwrite, merge, append, retry, clear and undo, also beside the commits of others."""
     with session_in(spark, zone):
-        _changes_exactly(spark, Lake(spark, tmp_path / "t", layout))
+        lake = Lake(spark, tmp_path / "t", layout)
+        if cleaned:
+            lake.clean()
+        _changes_exactly(spark, lake)
 
 
 def _changes_exactly(spark: SparkSession, lake: Lake) -> None:
@@ -267,6 +285,9 @@ def _changes_exactly(spark: SparkSession, lake: Lake) -> None:
     lake.model = [*lake.model, *more]
     assert lake.is_model()
 
+    lake.write("append", [1], more, mode="append", attempt=2)  # as after a crash
+    assert lake.is_model()
+
     other: list[Row] = [(4000, lake.day(3)[0], "eu", 7), (4001, None, "us", 7)]
     lake.append(other)
     lake.model = [*lake.model, *other]
@@ -275,7 +296,13 @@ def _changes_exactly(spark: SparkSession, lake: Lake) -> None:
     lake.model = lake.replaced([0, 2], [])
     assert lake.is_model()
 
-    undo_runs(spark, tokens=["overwrite", "merge", "only", "append"], location=lake.path)
+    since = Since.of(Tables(spark).state(_target(lake)))
+    lake.copies(4000)  # also the rows of day 1, which it does not change
+    lake.write("beside", [1], lake.of([1]), options=WriteOptions(since=since))
+    assert lake.is_model()
+
+    tokens = ["overwrite", "merge", "only", "append", "append 2", "beside"]
+    undo_runs(spark, tokens=tokens, location=lake.path)
     gone = set(lake.of([1]))
     lake.model = [one for one in lake.model if one not in gone]
     lake.model += [one for one in before if lake.holds(1, one)]

@@ -39,6 +39,7 @@ from spark_runtime.tables.delta.log import (
     vector_file,
     with_metadata,
 )
+from spark_runtime.tables.fingerprint import Fingerprint
 from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.tables.merge import HELD, NEW, Match
 from spark_runtime.tables.places import local_path, place
@@ -147,6 +148,7 @@ class DeltaStorage:
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
         self._spark = spark
         self._log = log
+        log.same = self._same
 
     @property
     def log(self) -> DeltaLog:
@@ -173,6 +175,19 @@ class DeltaStorage:
         _refuse_other_zone(self._spark, state, self.log.location)
         return frame.where(predicate(state.columns, scope)) if state.columns else frame
 
+    def _same(self, version: int, scope: Collection[Pattern]) -> bool:
+        """Whether the rows of these partitions are those of the version before, as far as known."""
+        try:
+            before, after = (self.held(one, scope) for one in (version - 1, version))
+            if before.schema != after.schema:
+                return False
+            fingerprint = Fingerprint(after.schema)
+            found = (one.agg(*fingerprint.aggregates()).collect()[0] for one in (before, after))
+            one, other = (fingerprint.text(row.asDict()) for row in found)
+            return one is not None and one == other
+        except Exception:  # noqa: BLE001 (such as a file that is gone: then it is unknown)
+            return False
+
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Commit; retry after commits that did not change the partitions to replace."""
         transaction = publication.transaction
@@ -193,8 +208,15 @@ class DeltaStorage:
                     elif publication.adds:
                         append(rows, self.log.location, transaction, merging)
                     else:
-                        scope = publication.replaced
-                        replace(rows, self.log.location, columns, scope, transaction, merging)
+                        replace(
+                            rows,
+                            self.log.location,
+                            columns,
+                            publication.replaced,
+                            transaction,
+                            merging,
+                            within=implied(self._spark, publication.before, publication.replaced),
+                        )
             except Exception as error:  # noqa: BLE001 (re-raised below)
                 # Whatever the error: only the log shows whether the commit exists.
                 state = self.log.state()
@@ -288,8 +310,11 @@ class DeltaStorage:
             if rows is None:
                 return
             columns = state.columns
+            within = implied(self._spark, state, everything)
             self._replaced(
-                lambda: replace(rows, self.log.location, columns, everything, transaction)
+                lambda: replace(
+                    rows, self.log.location, columns, everything, transaction, within=within
+                )
             )
 
     def _replaced(self, write: Callable[[], None]) -> None:
@@ -386,13 +411,16 @@ def replace(
     scope: Collection[Pattern],
     transaction: Transaction,
     options: Mapping[str, str] = MappingProxyType({}),
+    within: str = "",
 ) -> None:
     """Replace the partitions in `scope`, or the whole table if that is all of them.
 
+    `within` is the condition of `implied`.
     Always by a condition: without one, Delta also forgets by which columns a table is clustered.
     """
     writer = frame.write.format("delta").mode("overwrite").options(**options)
-    writer = writer.option("replaceWhere", predicate(columns, scope))
+    condition = predicate(columns, scope)
+    writer = writer.option("replaceWhere", f"({condition}) AND {within}" if within else condition)
     _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
 
 
@@ -452,11 +480,13 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
         settings["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
     # For MERGE these are session settings; no other write of the run may use them.
     spark = session_like(rows.sparkSession, settings)
-    scope = predicate(publication.before.columns, publication.scope, HELD)
+    scope = f"({predicate(publication.before.columns, publication.scope, HELD)})"
+    if within := implied(spark, publication.before, publication.scope, HELD):
+        scope = f"{scope} AND {within}"
     merging = (
         DeltaTable.forPath(spark, location)
         .alias(HELD)
-        .merge(rows.alias(NEW), f"({scope}) AND {match.condition}")
+        .merge(rows.alias(NEW), f"{scope} AND {match.condition}")
     )
     if publication.new_columns:
         merging = merging.withSchemaEvolution()
@@ -475,6 +505,32 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
         merging = merging.whenMatchedUpdate(match.replaces, updates)
         merging = merging.whenNotMatchedInsert(f"NOT {gone}", values)
     merging.execute()
+
+
+def implied(
+    spark: SparkSession, state: TableState, scope: Collection[Pattern], table: str = ""
+) -> str:
+    """Return SQL for the partitions that rows of a scope by time are in; empty if none is implied.
+
+    Delta itself only reads by it: two writers of other days conflict without.
+    """
+    column = next((c for c in state.columns if isinstance(c, ValueColumn)), None)
+    ends = sorted(str(end) for span in scope for end in span[:2])
+    if column is None or column.by != "time" or not ends or ends[0] == ends[-1]:
+        return ""
+    made = {
+        field["name"]: str((field.get("metadata") or {}).get(GENERATED, ""))
+        for field in state.schema["fields"]
+    }
+    is_date = re.compile(rf"CAST\(\s*`?{re.escape(column.name)}`?\s+AS\s+DATE\s*\)", re.IGNORECASE)
+    names = [name for name in state.partitioned_by if is_date.fullmatch(made.get(name, "").strip())]
+    if not names or column.type not in ("timestamp", "timestamp_ntz"):
+        return ""
+    first, last = (column.end(end) for end in (ends[0], ends[-1]))
+    days = (first, f"{last} - INTERVAL '0.000001' SECOND")
+    row = spark.range(1).selectExpr(*(f"STRING(DATE({day}))" for day in days)).collect()[0]
+    name = f"{table}.{quoted(names[0])}" if table else quoted(names[0])
+    return f"{name} >= DATE'{row[0]}' AND {name} <= DATE'{row[1]}'"
 
 
 def _refuse_other_zone(spark: SparkSession, state: TableState, location: str) -> None:

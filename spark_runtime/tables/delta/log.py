@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,6 +35,7 @@ from spark_runtime.tables.state import (
 from spark_runtime.tables.values import (
     CHAR_TYPE,
     PartitionColumn,
+    Pattern,
     Values,
     logged,
     partition_columns,
@@ -84,6 +85,7 @@ class DeltaLog:
         self.root: Place = local_path(location) if root is None else root
         self._folder = self.root / "_delta_log"
         self._checkpoint_reader = checkpoint_reader
+        self.same: Callable[[int, Collection[Pattern]], bool] | None = None
         self._empty = TableState(by=by)
         self._states: dict[int, TableState] = {}
         self._mark: tuple[int, int] | None = None
@@ -712,6 +714,7 @@ def _commit(
         recorded=recorded,
         adds=all("modificationTime" in body for body in changed),  # no `remove` has one
         merged=_merged(info),
+        is_by_files=identity is not None and not recorded,
     )
 
 

@@ -6,7 +6,7 @@ A Parquet table has no log: nothing tells who wrote what, and old rows are not k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import TableError
 from spark_runtime.tables.places import HadoopPlace, Place, walk
 from spark_runtime.tables.state import Commit, Contents, TableState
-from spark_runtime.tables.values import Values, partition_columns
+from spark_runtime.tables.values import Pattern, Values, partition_columns
 
 #: The time of change, in ns, of each file of one folder.
 Files = Mapping[str, int]
@@ -32,6 +32,8 @@ class ParquetFolder:
     root: Place
     columns: tuple[str, ...] = field(init=False, default=())
     listing: Listing = field(init=False, default_factory=dict)
+    #: It keeps no old rows to compare.
+    same: Callable[[int, Collection[Pattern]], bool] | None = field(init=False, default=None)
 
     @property
     def url(self) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import InputSpec, Partition
 from spark_runtime.logs.changes import changes
 from spark_runtime.logs.history import history
+from spark_runtime.read.missing import find_missing
 from spark_runtime.tables.by_value import ByValue
 from spark_runtime.tables.delta.log import DeltaLog
 from tests.delta_logs import Log, ours
@@ -96,3 +99,32 @@ def test_our_commits_name_their_keys_and_others_copy_rows_that_were_there(log: L
         # Equal to what it held before the other's commit, and not to what it held after that.
         (4, [day], [day]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("day", "has_rows", "never", "unknown"),
+    [
+        (1, False, False, False),  # a file has its least value there
+        (5, False, False, False),
+        (3, True, False, False),
+        (3, False, False, True),
+        (7, True, True, False),
+    ],
+)
+def test_a_key_between_the_bounds_of_a_file_is_missing_if_it_has_no_rows(
+    log: Log, day: int, has_rows: bool, never: bool, unknown: bool
+) -> None:
+    """Only the rows tell whether it was written."""
+    log.commit(add("a", "2024-01-01T00:00:00.000Z", "2024-01-05T00:00:00.000Z"), INFO)
+    ends = (f"2024-01-0{n}T00:00:00+00:00" for n in (day, day + 1))
+    spec = InputSpec(
+        dataset=DatasetRef("s", "t"),
+        columns=("ts",),
+        location=str(log.root),
+        scoped_by="time",
+        partitions=(Partition(key=str(day), values={"ts": "/".join(ends)}),),
+        version=1,
+    )
+    found = find_missing(spec, read(log), lambda asked: asked if has_rows else ())
+    assert (bool(found.never), bool(found.unknown)) == (never, unknown)
+    assert bool(found.problem([])) is (never or unknown)

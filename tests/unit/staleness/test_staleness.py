@@ -587,3 +587,19 @@ def test_many_partitions_with_a_commit_each_are_judged() -> None:
     one = world.stale()["clean"]
     assert one.missing.ordinals.lo == ordinals.lo + count
     assert one.older == ()
+
+
+@pytest.mark.parametrize(("hour", "said"), [(2, "older than raw"), (0.5, "unjudged")])
+def test_a_key_that_was_perhaps_never_built_is_stale_once_its_input_is_newer(
+    hour: float, said: str
+) -> None:
+    """It was built at most as late as the file that may hold it; before that, nothing is known."""
+    world = World("raw > clean > tidy")
+    world.table("raw", ("2024-01-03", hour))
+    perhaps = PartitionBuild(keys=world.parse("tidy", "2024-01-03"), at=at(1), is_certain=False)
+    rest = [
+        PartitionBuild(keys=world.parse("tidy", text), at=at(1))
+        for text in ("2024-01-01..2024-01-02", "2024-01-04..2024-01-10")
+    ]
+    world.table("tidy", builds=(*rest, perhaps))
+    assert world.says("clean") == {said: "2024-01-03"}
