@@ -231,7 +231,7 @@ def _instant(value: Any) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "zone", "cleaned"), a_part(product(LAYOUTS, ZONES, (False, True)), every=13)
+    ("layout", "zone", "cleaned"), a_part(product(LAYOUTS, ZONES, (False, True)), every=15)
 )
 def test_a_run_changes_exactly_the_rows_of_its_keys(
     spark: SparkSession, tmp_path: Path, layout: str, zone: str, cleaned: bool
