@@ -152,10 +152,8 @@ def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = No
         return Missing(spec=spec, needed=keys, never=everything - recorded)
     written = log.ever_written(state)
     lacking = _lacking(state, patterns, keys, written) - recorded
-    doubt = frozenset[int]()
-    if state.by is not None and patterns is not None:
-        doubt = _doubtful(patterns, everything - lacking - recorded, written, holds)
-        lacking |= doubt
+    doubt = _doubtful(state, patterns, everything - lacking - recorded, holds)
+    lacking |= doubt
     if patterns is not None:
         lacking -= _no_gaps(spec, places, lacking, _written_later(spec, state, log))
     if state.complete and state.first_read == 0:
@@ -168,16 +166,19 @@ def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = No
 
 
 def _doubtful(
-    patterns: Sequence[Pattern],
+    state: TableState,
+    patterns: Sequence[Pattern] | None,
     places: Iterable[int],
-    written: Collection[Values],
     holds: Holds | None,
 ) -> frozenset[int]:
     """Return the places of keys that lie between the bounds of files and have no rows."""
+    if state.by is None or patterns is None or holds is None:
+        return frozenset()
+    written = {*state.partitions, *state.emptied}
     between = [
         place for place in places if not any(reaches(span, patterns[place]) for span in written)
     ]
-    if not between or holds is None:
+    if not between:
         return frozenset()
     held = holds([patterns[place] for place in between])
     return frozenset(place for place in between if patterns[place] not in held)

@@ -149,6 +149,7 @@ class DeltaStorage:
         self._spark = spark
         self._log = log
         log.same = self._same
+        self._compared: dict[tuple[int, frozenset[Pattern]], bool] = {}
 
     @property
     def log(self) -> DeltaLog:
@@ -177,6 +178,12 @@ class DeltaStorage:
 
     def _same(self, version: int, scope: Collection[Pattern]) -> bool:
         """Whether the rows of these partitions are those of the version before, as far as known."""
+        asked = version, frozenset(scope)
+        if asked not in self._compared:
+            self._compared[asked] = self._compare(version, scope)
+        return self._compared[asked]
+
+    def _compare(self, version: int, scope: Collection[Pattern]) -> bool:
         try:
             before, after = (self.held(one, scope) for one in (version - 1, version))
             if before.schema != after.schema:
