@@ -21,10 +21,10 @@ _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
 _OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
 _OVERWRITES: Final = ("OVERWRITE", "TRUNCATE")
-#: What an action of Spark calls its way of writing; Iceberg's MERGE rewrites rows.
+#: What an action of Spark calls its way of writing; Iceberg's MERGE, and UPDATE, rewrite rows.
 _ACTION: Final = re.compile(
     r"(?:execute_)?(append|merge|overwrite)(?:_(?:into|data|by|partitions)_?\w*)?"
-    r"|replace_(?:iceberg_)?data|write_(?:iceberg_)?delta",
+    r"|replace_(?:iceberg_)?data|write_(?:iceberg_)?delta|execute_(?:update|delete)_command",
     re.ASCII,
 )
 _STATEMENT: Final = re.compile(

@@ -57,6 +57,8 @@ _WRITING = re.compile(
     "append|overwrite|merge|insert|create|replace|save|update|delete|write|truncate|command",
     re.IGNORECASE,
 )
+#: Actions that change no data.
+_KEEPING = re.compile("optimize|vacuum|analyze", re.IGNORECASE)
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
@@ -266,7 +268,8 @@ def _only_reads(job: Job, now: RunIO) -> bool:
     if job.spark == {"JOB"}:  # a whole job, which may build on what it wrote before
         return False
     named = now.writes <= now.reads and not any(one.name in job.modes for one in now.writes)
-    return named and _WRITING.search(job.name[1]) is None
+    name = job.name[1]
+    return named and (_WRITING.search(name) is None or _KEEPING.search(name) is not None)
 
 
 def _past_reads(

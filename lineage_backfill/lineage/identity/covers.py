@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.project.locations import dataset_storage
 
 _GLOB: Final = re.compile(r"[*?\[{]")
@@ -46,19 +46,58 @@ def with_covered(
                 found[ref] = tuple(sorted({*found.get(ref, ()), *more}))
     if not found:
         return snapshot
-    jobs = {ref: _covering(node, found) for ref, node in snapshot.jobs.items()}
-    return replace(snapshot, jobs=jobs)
+    covering = [node for node in snapshot.jobs.values() if any(one in found for one in _read(node))]
+    made = {node.ref: _covering(node, found) for node in covering}
+    if closing := _closing(replace(snapshot, jobs={**snapshot.jobs, **made})):
+        made = {node.ref: _covering(node, found, closing.get(node.ref, ())) for node in covering}
+        text = "read by a folder or glob, but made from what its reader writes; left out: "
+        left = sorted({one.name for several in closing.values() for one in several})
+        snapshot = replace(snapshot, warnings=(*snapshot.warnings, text + listed(left)))
+    return replace(snapshot, jobs={**snapshot.jobs, **made})
+
+
+def _closing(snapshot: LineageSnapshot) -> Mapping[JobRef, set[DatasetRef]]:
+    """Return the covered datasets that are made from what their readers write, by reader."""
+    covering = {ref: node.covers for ref, node in snapshot.jobs.items() if node.covers}
+    seen, front = set(covering), list(covering)
+    while front:
+        below = {
+            one
+            for ref in snapshot.jobs[front.pop()].writes
+            for one in snapshot.readers.get(ref, ())
+        }
+        front += below - seen
+        seen |= below
+    covered = {one for pairs in covering.values() for _, one in pairs}
+    if not any(ref in covered for job in seen for ref in snapshot.jobs[job].writes):
+        return {}
+    import networkx as nx  # slow to load, and such cycles are rare
+
+    known = LineageSnapshot.of(snapshot.jobs[ref] for ref in seen)
+    place = {
+        ref: number
+        for number, group in enumerate(nx.strongly_connected_components(known.graph()))
+        for ref in group
+    }
+    found: dict[JobRef, set[DatasetRef]] = {}
+    for job, pairs in covering.items():
+        for _, one in pairs:
+            if place[one] == place[job]:
+                found.setdefault(job, set()).add(one)
+    return found
 
 
 def _read(node: JobNode) -> Iterable[DatasetRef]:
     return (*node.reads, *node.former_reads)
 
 
-def _covering(node: JobNode, found: Mapping[DatasetRef, tuple[DatasetRef, ...]]) -> JobNode:
+def _covering(
+    node: JobNode,
+    found: Mapping[DatasetRef, tuple[DatasetRef, ...]],
+    closing: Iterable[DatasetRef] = (),
+) -> JobNode:
     """Return the job with what the names that it reads contain, except what it writes itself."""
-    if not any(ref in found for ref in _read(node)):
-        return node
-    own = {*node.reads, *node.writes}
+    own = {*node.reads, *node.writes, *closing}
     covers = {one: ref for ref in node.reads for one in found.get(ref, ()) if one not in own}
     reads = {*node.reads, *covers}
     former = {one for ref in node.former_reads for one in found.get(ref, ())}

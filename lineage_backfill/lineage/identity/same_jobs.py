@@ -29,7 +29,8 @@ def same_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageS
     into = _by_id(snapshot, exact) | _by_pattern(snapshot, declarations, exact)
     successors = set()
     for ref, one in exact.items():
-        olds = {_ref(one, name, home, jobs) for name in one.replaces} & jobs.keys() - {ref}
+        known = {*jobs, *into.values()}
+        olds = {_old(one, name, home, known) for name in one.replaces} & known - {ref}
         into |= dict.fromkeys(olds, ref)
         successors |= {ref} if olds else set()
     merged = merge_jobs(snapshot, into, preferred=successors)
@@ -46,6 +47,13 @@ def same_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageS
 
 def _ref(one: JobDeclaration, name: str, home: str | None, known: Iterable[JobRef]) -> JobRef:
     return JobRef(one.namespace or home or only_space(name, known), name)
+
+
+def _old(one: JobDeclaration, name: str, home: str | None, known: Iterable[JobRef]) -> JobRef:
+    """Return the job that another replaces, perhaps one of another namespace."""
+    ref = _ref(one, name, home, known)
+    others = [job for job in known if name in (job.name, str(job))]
+    return others[0] if len(others) == 1 else ref
 
 
 def _by_pattern(
