@@ -32,6 +32,23 @@ def with_covered(
     A name that nothing writes also reads the table whose folder it lies in. Written names are those
     that are `counted`, or all.
     """
+    found = _found(snapshot, is_counted)
+    if not found:
+        return snapshot
+    covering = [node for node in snapshot.jobs.values() if any(one in found for one in _read(node))]
+    made = {node.ref: _covering(node, found) for node in covering}
+    if closing := _closing(replace(snapshot, jobs={**snapshot.jobs, **made})):
+        made = {node.ref: _covering(node, found, closing.get(node.ref, ())) for node in covering}
+        text = "read by a folder or glob, but made from what its reader writes; left out: "
+        left = sorted({one.name for several in closing.values() for one in several})
+        snapshot = replace(snapshot, warnings=(*snapshot.warnings, text + listed(left)))
+    return replace(snapshot, jobs={**snapshot.jobs, **made})
+
+
+def _found(
+    snapshot: LineageSnapshot, is_counted: Callable[[DatasetRef], object] | None
+) -> Mapping[DatasetRef, tuple[DatasetRef, ...]]:
+    """Return the written tables that each name around them, or within them, means."""
     written = _forms(snapshot, filter(is_counted, snapshot.writers))
     read = dict.fromkeys(ref for node in snapshot.jobs.values() for ref in _read(node))
     ordered = sorted(written)
@@ -44,16 +61,7 @@ def with_covered(
                 around = {one for place in _around(form) for one in written.get(place, ())}
             if more := (inside | around) - {ref}:
                 found[ref] = tuple(sorted({*found.get(ref, ()), *more}))
-    if not found:
-        return snapshot
-    covering = [node for node in snapshot.jobs.values() if any(one in found for one in _read(node))]
-    made = {node.ref: _covering(node, found) for node in covering}
-    if closing := _closing(replace(snapshot, jobs={**snapshot.jobs, **made})):
-        made = {node.ref: _covering(node, found, closing.get(node.ref, ())) for node in covering}
-        text = "read by a folder or glob, but made from what its reader writes; left out: "
-        left = sorted({one.name for several in closing.values() for one in several})
-        snapshot = replace(snapshot, warnings=(*snapshot.warnings, text + listed(left)))
-    return replace(snapshot, jobs={**snapshot.jobs, **made})
+    return found
 
 
 def _closing(snapshot: LineageSnapshot) -> Mapping[JobRef, set[DatasetRef]]:
