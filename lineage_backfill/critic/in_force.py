@@ -63,6 +63,11 @@ class Attribute:
     edge: str = ""
 
 
+def attributes(resolver: Resolver, ref: DatasetRef | JobRef) -> list[Attribute]:
+    """Return what is in force of a job, with its inputs and outputs, or of a dataset."""
+    return of_job(resolver, ref) if isinstance(ref, JobRef) else of_dataset(resolver, ref)
+
+
 def of_dataset(resolver: Resolver, ref: DatasetRef) -> list[Attribute]:
     """Return the attributes in force of a dataset."""
     facts = resolver.dataset(ref)

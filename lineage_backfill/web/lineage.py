@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import Response, render_template, request
 
+from lineage_backfill.critic import in_force
 from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
@@ -91,6 +92,7 @@ def node(kind: str) -> str:
         else workspace.resolver.dataset(ref),
         calendar=_calendar(workspace, ref),
         evidence=_origin_of(workspace, ref),
+        attributes=in_force.attributes(workspace.resolver, ref),
         mapping=lambda edge: (
             "unknown" if edge.mapping is None else words.mapping_in_words(edge.mapping.name)
         ),

@@ -215,11 +215,12 @@ class Planning:
         """Return the job or dataset of a name, and what is in force of it with its place."""
         resolver = self.workspace.resolver
         edges = resolver.edges
+        ref: DatasetRef | JobRef
         if any(ref.matches(name) for ref in edges.jobs):
-            job = resolve(name, edges.jobs, kind="job")
-            return job, in_force.of_job(resolver, job)
-        dataset = resolve(name, edges.datasets, kind="job or dataset")
-        return dataset, in_force.of_dataset(resolver, dataset)
+            ref = resolve(name, edges.jobs, kind="job")
+        else:
+            ref = resolve(name, edges.datasets, kind="job or dataset")
+        return ref, in_force.attributes(resolver, ref)
 
     # --- the logs of tables ---------------------------------------------------------------------
 

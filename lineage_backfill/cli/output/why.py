@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -48,6 +49,8 @@ def explained(explanation: Explanation) -> RenderableType:
             for dataset, keys in changed.items()
         )
         parts.append(table("Changed", "Partitions", rows=rows))
+    name = shlex.quote(names(explanation.job))
+    parts.append(Text(f"What holds for it: lineage-backfill config show {name}", style="dim"))
     return Group(*apart(parts))
 
 

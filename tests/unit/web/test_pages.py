@@ -279,6 +279,7 @@ def test_the_lineage_is_listed_searched_and_followed(pages: FlaskClient) -> None
     assert "unknown_table" not in found
     daily = str(read(pages, f"/lineage/dataset{NODE}daily"))
     assert "declared in the project file" in daily
+    assert 'In force Of Attribute Value From dataset grain day [[dataset]] "daily*"' in daily
     blind = str(read(pages, f"/lineage/job{NODE}blind"))
     assert "Run keys unknown" in blind
     assert "the partitioning of shop:unknown_table is unknown" in blind
