@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,8 +100,10 @@ def catchup(
 ) -> None:
     """Plan and run what `stale` lists and everything downstream; nothing else."""
     found = _find(options, source, since)
-    terminal.talk().print(_tables(found, listing))
+    # The plan lists what can run.
+    terminal.talk().print(_tables(found, listing, with_stale=found.plan is None))
     if found.plan is not None:
+        how = replace(how, title=how.title or _title(found.jobs))
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
         carry_out(planned, how, source=source, listing=listing, as_json=as_json)
     elif found.exit_code or any(one.waiting for one in found.jobs):
@@ -182,12 +184,22 @@ def _keys(one: Staleness, keys: Any) -> list[Any]:
 # --- for a person -------------------------------------------------------------------------------
 
 
-def _tables(found: _Stale, listing: ListOptions) -> RenderableType:
+def _title(jobs: Iterable[Staleness]) -> str:
+    """Return what a catch-up does, in a few words."""
+    running = [one for one in jobs if one.runnable]
+    fill = sum(len(one.missing & one.runnable) for one in running)
+    older = sum(len(one.runnable) for one in running) - fill
+    parts = [f"fill {counted(fill, 'partition')}"] * bool(fill)
+    parts += [f"refresh {counted(older, 'partition')}"] * bool(older)
+    return f"Catch up {counted(len(running), 'job')}: {', '.join(parts)}"
+
+
+def _tables(found: _Stale, listing: ListOptions, *, with_stale: bool = True) -> RenderableType:
     names = Names(_named(found))
     parts: list[RenderableType] = [_in_all(found)]
-    if any(one.stale or one.running for one in found.jobs):
-        rows = (row for one in found.jobs for row in _reasons(one, names))
-        parts.append(_table("Stale", rows, names, listing))
+    rows = (row for one in found.jobs for row in _reasons(one, names))
+    if shown := [row for row in rows if with_stale or row[1] in "=!"]:
+        parts.append(_table("Stale", shown, names, listing))
     if lost := [(one, lost) for one in found.jobs for lost in one.missing_inputs]:
         parts.append(_lost(lost, names, listing))
     doubtful = [one for one in found.jobs if one.why]

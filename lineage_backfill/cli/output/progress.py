@@ -75,7 +75,8 @@ class PlainProgress(Reporter):
             self._first_starting()
 
     def _first_starting(self) -> None:
-        self._line(f"  {self._goes_on()}")
+        what = "".join(one.what for one, _ in self._starts.values())
+        self._line(f"  starting {what}; this usually takes 10 to 60 s")
 
     def _goes_on(self) -> str:
         """Return what is starting, if anything is, and the time left."""

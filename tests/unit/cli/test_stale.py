@@ -151,8 +151,11 @@ def test_only_the_rest_and_what_follows_from_it(
     assert (older["version"], older["changed_at"]) == (2, "2024-01-05T07:00:00.000Z")
     assert document["to_run"] == {"jobs": 2, "partitions": 4, "runs": 4}
 
+    assert main(["stale", *NOW]) == 0
+    row = "+  clean  2024-01-04  never written"
+    assert row in capsys.readouterr().out
     assert main(["catchup", *NOW]) == 9  # no one to ask
-    assert "+  clean  2024-01-04  never written" in capsys.readouterr().err
+    assert row not in capsys.readouterr().err, "the plan lists what can run"
     assert main(["catchup", *NOW, "--yes", "--max-parallel", "1"]) == 0
     assert sorted(shop.journal) == [
         "clean 2024-01-02",
@@ -160,6 +163,8 @@ def test_only_the_rest_and_what_follows_from_it(
         "totals 2024-01-02",
         "totals 2024-01-04",
     ]
+    assert main(["history"]) == 0
+    assert "Catch up 1 job: fill 1 partition, refresh 1 partition" in capsys.readouterr().out
 
 
 def test_what_waits_for_an_input_is_not_run(
