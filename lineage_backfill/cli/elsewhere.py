@@ -15,7 +15,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("backfill", "trigger", "start", "apply"), "Use `run`."),
     **dict.fromkeys(("preview", "dry-run", "explain", "downstream"), "Use `impact`."),
     **dict.fromkeys(("list", "ls", "show", "backfills"), "Use `history`."),
-    **dict.fromkeys(("log", "logs"), "`report` prints where each log is."),
+    **dict.fromkeys(("log", "logs"), "`status --failed --log` prints logs."),
     **dict.fromkeys(("stop", "abort", "kill"), "Use `cancel`."),
     **dict.fromkeys(("rollback", "restore", "revert"), "Use `undo`."),
     **dict.fromkeys(("check", "validate", "lint"), "Use `config check`."),

@@ -47,8 +47,9 @@ _PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _DATE: Final = re.compile(r"(\d{4}|\d{1,2})([-./])(\d{1,2})\2(\d{4}|\d{1,2})(.*)", re.ASCII)
 _COMPACT: Final = re.compile(r"(\d{4})()(\d\d)(\d\d)(.*)", re.ASCII)
 _CLOCK: Final = re.compile(r"[T ](\d{1,2})(?::?(\d\d))?(?::?\d\d)?(?:\.\d+)?Z?", re.ASCII)
-#: Two dates with a hyphen or a word between them.
-_TWO: Final = re.compile(r"(.{8,}?)(?:-|\s-\s|\s?:\s?|\sto\s)(.{8,})")
+_WEEK: Final = re.compile(r"(\d{4})-?W(\d\d)", re.ASCII)
+#: Two dates with a mark or a word between them.
+_TWO: Final = re.compile(r"(.{8,}?)(?:-|\s-\s|\s?:\s?|/|\sto\s)(.{8,})")
 
 
 class Grid(ABC):
@@ -143,7 +144,8 @@ class Grid(ABC):
             return f" Did you mean {' or '.join(begin for begin, _ in keys)}?"
         if len(keys) > 1:
             return f" Did you mean {' or '.join(f'{first:%Y-%m-%d}' for first, _ in periods)}?"
-        named = label if _PERIOD.fullmatch(label) else f"{periods[0][0]:%Y-%m-%d}"
+        first, after = periods[0]
+        named = label if after - first > timedelta(days=1) else f"{first:%Y-%m-%d}"
         return f" For all of {named}: --from {keys[0][0]} --to {keys[0][1]}"
 
     def _keys(self, period: tuple[datetime, datetime]) -> tuple[str, str]:
@@ -153,7 +155,16 @@ class Grid(ABC):
 
 
 def _periods(text: str) -> list[tuple[datetime, datetime]]:
-    """Return the years, months, days or minutes of local time that a text may name, half-open."""
+    """Return the periods of local time that a text may name, half-open: years to minutes."""
+    if week := _WEEK.fullmatch(text):
+        try:
+            first_day = datetime.fromisocalendar(int(week[1]), int(week[2]), 1)
+        except ValueError:
+            return []
+        return [(first_day, first_day + timedelta(days=7))]
+    if quarter := _SHORT[3].fullmatch(text):
+        first_day = datetime(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)  # noqa: DTZ001 - local
+        return [(first_day, (first_day + timedelta(days=95)).replace(day=1))]
     found = _PERIOD.fullmatch(text)
     if found and not found[3]:
         first, months = _instant(found[1], found[2] or "1", "1", "0", "0"), 1 if found[2] else 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -207,6 +208,9 @@ class Planning:
         except UsageError as error:
             error.message = f"{what}: {error.message}"
             error.args = (error.message,)
+            if calendar.time is not None and not re.search(r"\d", str(keys)):  # today, yesterday
+                newest = calendar.time.grid.label(calendar.time.last)
+                error.hint = f"{error.hint} The newest key is {newest}."
             raise
 
     def _find_missed(self) -> frozenset[Path]:
