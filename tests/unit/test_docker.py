@@ -48,7 +48,8 @@ def test_all_that_is_promised_is_there() -> None:
     assert images["marquez-web"] == "marquezproject/marquez-web:0.51.1"
     assert images["database"].startswith("postgres:15.")
     ours = {name for name, image in images.items() if image.startswith("lineage-backfill:")}
-    assert ours == {"spark-master", "spark-worker", "seed", "lineage-backfill"}
+    cluster = {"spark-master", "spark-worker"}
+    assert ours == cluster | {"serve", "drive", "seed", "lineage-backfill"}
     assert COMPOSE["services"]["spark-worker"]["deploy"]["replicas"] > 1
 
 

@@ -106,7 +106,7 @@ def test_every_requirement_is_one_version_with_hashes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "extras", "group"),
     [
-        (RUNTIME, ("spark",), "demo"),
+        (RUNTIME, ("spark", "serve"), "demo"),
         (DEV, ("spark", "dev"), "demo"),
         *((name, (), group) for name, group in GROUPS.items()),
     ],
