@@ -6,23 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
-from lineage_backfill.plans.notice import Notice
-from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.plan import Decision, Plan
 
 
-def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Notice]:
+def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     """Yield one warning for each kind of warning about the plan's jobs."""
     nodes = snapshot.jobs
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
-    inner = _having(nodes, lambda node: node.inner)
-    if not (streams or inner):
+    if not streams:
         return  # without the jobs of the plan, which are computed on demand
-    if "reverse" not in plan.request:
-        yield from _within(plan, snapshot, inner)
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
         text = "planned, but streaming jobs, which have no runs by partition"
-        yield Notice(f"{text}: {_names(found)}")
+        yield f"{text}: {_names(found)}"
 
 
 def _having(
@@ -31,24 +27,35 @@ def _having(
     return {ref: node for ref, node in nodes.items() if what(node)}
 
 
-def _within(
-    plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, JobNode]
-) -> Iterator[Notice]:
-    """Warn of jobs that read changed data only where their own parts wrote it."""
+def left_out(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Decision]:
+    """Yield what a plan leaves out: jobs of which only older runs, or only parts, read the data."""
+    if former := former_only(plan, snapshot):
+        yield Decision(
+            kind="former",
+            text=f"only edges of older runs lead to {listed([ref.name for ref in former])}"
+            " (--include-former follows them)",
+        )
+    if inner := _within(plan, snapshot):
+        yield Decision(
+            kind="inner",
+            text="not planned: they read changed data only where their own parts wrote it (name"
+            f" them with --job to run them): {_names(inner)}",
+        )
+
+
+def _within(plan: Plan, snapshot: LineageSnapshot) -> set[JobRef]:
+    """Return the jobs that read changed data only where their own parts wrote it."""
+    inner = _having(snapshot.jobs, lambda node: node.inner)
+    if not inner or "reverse" in plan.request:
+        return set()
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
     changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
-    missed = {
+    return {
         ref
         for ref, node in inner.items()
         if ref not in planned and not changed.isdisjoint(node.inner)
     }
-    if missed:
-        text = (
-            "not planned: they read changed data only where their own parts wrote it (name them"
-            f" with --job to run them): {_names(missed)}"
-        )
-        yield Notice(text, leaves_out=True)
 
 
 def former_only(plan: Plan, snapshot: LineageSnapshot) -> list[JobRef]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
@@ -56,16 +56,8 @@ def questions(snapshot: LineageSnapshot) -> tuple[Question, ...]:
     )
 
 
-def decisions(
-    plan: Plan, snapshot: LineageSnapshot, former: Sequence[JobRef]
-) -> Iterator[Decision]:
-    """Yield the questions that bear on a plan, and the jobs that only `former` edges lead to."""
-    if former:
-        yield Decision(
-            kind="former",
-            text=f"only edges of older runs lead to {listed([ref.name for ref in former])}"
-            " (--include-former follows them)",
-        )
+def decisions(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Decision]:
+    """Yield the questions that bear on a plan."""
     asked = questions(snapshot)
     if not asked:
         return

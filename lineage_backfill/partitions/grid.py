@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -47,7 +48,6 @@ _PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _DATE: Final = re.compile(r"(\d{4}|\d{1,2})([-./])(\d{1,2})\2(\d{4}|\d{1,2})(.*)", re.ASCII)
 _COMPACT: Final = re.compile(r"(\d{4})()(\d\d)(\d\d)(.*)", re.ASCII)
 _CLOCK: Final = re.compile(r"[T ](\d{1,2})(?::?(\d\d))?(?::?\d\d)?(?:\.\d+)?Z?", re.ASCII)
-_WEEK: Final = re.compile(r"(\d{4})-?W(\d\d)", re.ASCII)
 #: Two dates with a mark or a word between them.
 _TWO: Final = re.compile(r"(.{8,}?)(?:-|\s-\s|\s?:\s?|/|\sto\s)(.{8,})")
 
@@ -156,15 +156,8 @@ class Grid(ABC):
 
 def _periods(text: str) -> list[tuple[datetime, datetime]]:
     """Return the periods of local time that a text may name, half-open: years to minutes."""
-    if week := _WEEK.fullmatch(text):
-        try:
-            first_day = datetime.fromisocalendar(int(week[1]), int(week[2]), 1)
-        except ValueError:
-            return []
-        return [(first_day, first_day + timedelta(days=7))]
-    if quarter := _SHORT[3].fullmatch(text):
-        first_day = datetime(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)  # noqa: DTZ001 - local
-        return [(first_day, (first_day + timedelta(days=95)).replace(day=1))]
+    if long := _long(text):
+        return long
     found = _PERIOD.fullmatch(text)
     if found and not found[3]:
         first, months = _instant(found[1], found[2] or "1", "1", "0", "0"), 1 if found[2] else 12
@@ -183,6 +176,18 @@ def _periods(text: str) -> list[tuple[datetime, datetime]]:
     starts = {_instant(*order, time[1], time[2] or "0") for order in orders}
     length = timedelta(minutes=1) if found[5] else timedelta(days=1)
     return [(start, start + length) for start in sorted(filter(None, starts))]
+
+
+def _long(text: str) -> list[tuple[datetime, datetime]]:
+    """Return the week or quarter that a text names, if it names one."""
+    with suppress(ValueError):
+        if week := _WEEK.fullmatch(text):
+            first = datetime.fromisocalendar(int(week[1]), int(week[2]), 1)
+            return [(first, first + timedelta(days=7))]
+        if quarter := _SHORT[3].fullmatch(text):
+            first = datetime.fromisoformat(f"{quarter[1]}-{3 * int(quarter[2]) - 2:02}-01")
+            return [(first, (first + timedelta(days=95)).replace(day=1))]
+    return []
 
 
 def _instant(*parts: str) -> datetime | None:

@@ -170,8 +170,13 @@ class Plan:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are runs, or jobs that only edges of older runs lead to."""
-        return bool(self.totals["runs"]) or any(one.kind == "former" for one in self.decisions)
+        """Whether there are runs, or jobs that the plan leaves out."""
+        return bool(self.totals["runs"]) or bool(self.left_out)
+
+    @property
+    def left_out(self) -> tuple[Decision, ...]:
+        """The decisions about jobs that the lineage may lead to, and that are not in the plan."""
+        return tuple(one for one in self.decisions if one.kind in ("former", "inner"))
 
     @property
     def is_blocked(self) -> bool:

@@ -11,7 +11,8 @@ from datetime import datetime
 from functools import cached_property
 
 from lineage_backfill.critic import in_force
-from lineage_backfill.critic.advice import advice, former_only
+from lineage_backfill.critic.advice import advice
+from lineage_backfill.critic.advice import left_out as unplanned
 from lineage_backfill.critic.explain import Explanation, explain
 from lineage_backfill.critic.questions import decisions
 from lineage_backfill.critic.retained import lost_reads
@@ -89,11 +90,8 @@ class Planning:
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         snapshot = workspace.snapshot
-        asked = tuple(decisions(plan, snapshot, former_only(plan, snapshot)))
-        about = list(advice(plan, snapshot))
-        first = (one.text for one in about if one.leaves_out)
-        others = (one.text for one in about if not one.leaves_out)
-        warnings = (*first, *plan.warnings, *left_out(lineage), *others)
+        asked = (*unplanned(plan, snapshot), *decisions(plan, snapshot))
+        warnings = (*plan.warnings, *left_out(lineage), *advice(plan, snapshot))
         return replace(plan, warnings=warnings, decisions=(*plan.decisions, *asked))
 
     def check(self, plan: Plan) -> None:

@@ -32,7 +32,7 @@ from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, m
 from lineage_backfill.cli.values import read_moment, read_parameters
 from lineage_backfill.errors import BackfillError, StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import BackfillState, listed
-from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.plan import Decision, Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import backfills, documents
@@ -101,6 +101,7 @@ def carry_out(
     if not plan.totals["runs"]:
         left = (job for job in plan.jobs if job.status in ("blocked", "left_stale"))
         stuck = any(how.strict or not job.reason.get("by_choice") for job in left)
+        stuck = stuck or bool(how.strict and plan.left_out)
         raise typer.Exit(_NOT_ALL if stuck else 0)
     plan = _without_missing(plan, workspace)
     _confirm(plan, how.yes, workspace)
@@ -115,7 +116,8 @@ def carry_out(
         return
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
-    _finish(workspace, outcome, source, as_json=as_json, strict=how.strict)
+    left_out = plan.left_out if how.strict else None
+    _finish(workspace, outcome, source, as_json=as_json, left_out=left_out)
 
 
 def _without_missing(plan: Plan, workspace: Workspace) -> Plan:
@@ -274,15 +276,27 @@ def _next_step(workspace: Workspace, outcome: BackfillOutcome) -> str:
     return _ENDS[outcome.state][1]
 
 
+def _strictly(document: Mapping[str, Any], left_out: Sequence[Decision] | None) -> Sequence[str]:
+    """Return what --strict, without which `left_out` is None, has against exit code 0."""
+    if left_out is None:
+        return ()
+    excluded = [one["name"] for one in document["excluded_jobs"]]
+    asked = f"left out by the request, and stale: {listed(excluded, 3)}"
+    return [*[asked] * bool(excluded), *(one.text for one in left_out)]
+
+
 def _finish(
     workspace: Workspace,
     outcome: BackfillOutcome,
     source: SourceOptions,
     *,
     as_json: bool,
-    strict: bool = False,
+    left_out: Sequence[Decision] | None = None,
 ) -> None:
-    """Print how a backfill ended and what to do next; exit with its code."""
+    """Print how a backfill ended and what to do next; exit with its code.
+
+    With --strict, `left_out` is what the plan leaves out.
+    """
     try:
         document = Backfills(workspace).status(outcome.id)
     except UnknownNameError as error:
@@ -295,13 +309,12 @@ def _finish(
     if outcome.is_orphan:
         terminal.say("Its driver process no longer exists.")
     code, _ = _ENDS[outcome.state]
-    excluded = strict and document["excluded_jobs"]
-    if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
+    reasons = _strictly(document, left_out)
+    if code == 0 and (document["blocked_jobs"] or document["left"] or reasons):
         code = _NOT_ALL
     is_bad = code == _NOT_ALL
-    if excluded:
-        names = listed([one["name"] for one in excluded], 3)
-        terminal.say(f"--strict: left out by the request, and stale: {names}", is_needed=True)
+    for text in reasons:
+        terminal.say(f"--strict: {text}", is_needed=True)
     if outcome.is_left:
         terminal.say("Stopping: no more runs are started; those under way continue.")
     elif not outcome.state.is_under_way:

@@ -129,7 +129,9 @@ def _runs(document: Document, listing: ListOptions) -> Grid:
 def report_table(document: Document, listing: ListOptions = SHORT) -> RenderableType:
     """Return a summary, what did not succeed, and partitions planned and rewritten."""
     names = backfills.names_in(document)
-    outputs = sorted(backfills.outputs(document, names), key=lambda one: one[0]["exact"] is True)
+    exactness = (False, None, True)
+    outputs = list(backfills.outputs(document, names))
+    outputs.sort(key=lambda one: exactness.index(one[0]["exact"]))
     title = _title(document).append(f"\n{backfills.who_and_when(document, moment)}\n")
     sentences = dict.fromkeys((backfills.repaired(document), backfills.verdict(document)))
     title.append("\n".join(sentences), backfills.colour(document["touched_is_planned"]))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.cli.main import main
+from lineage_backfill.plans.plan import Decision
 
 MISTAKES = {
     # Another writing of a key.
@@ -165,3 +166,16 @@ def test_a_machine_on_which_no_run_was_started_is_refused(
     assert main(["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes"]) == 0
     assert main([verb, "--machine-gone", "TYPO"]) == 64
     assert "was started on machine TYPO" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("example")
+def test_strict_fails_where_the_lineage_may_lead_to_jobs_that_the_plan_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = Decision(kind="inner", text="not planned: they read it within themselves: shop:mail")
+    monkeypatch.setattr("lineage_backfill.workspace.planning.unplanned", lambda *_: [left])
+    fix = ["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes"]
+    assert main(fix) == 0
+    capsys.readouterr()
+    assert main([*fix, "--strict"]) == 3
+    assert f"--strict: {left.text}" in capsys.readouterr().err

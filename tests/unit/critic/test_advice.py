@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lineage_backfill.critic.advice import advice, former_only
+from lineage_backfill.critic.advice import advice, former_only, left_out
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.planner import build_plan
@@ -28,7 +28,8 @@ JOBS = [
 
 def said(*changed: JobNode) -> list[str]:
     """Return the advice where these jobs take the place of their namesakes."""
-    return [one.text for one in advice(*planned(*changed))]
+    made = planned(*changed)
+    return [*advice(*made), *(one.text for one in left_out(*made) if one.kind == "inner")]
 
 
 def planned(*changed: JobNode, include_former: bool = False) -> tuple[Plan, LineageSnapshot]:
