@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +23,8 @@ from databricks.sdk.service.jobs import TerminationTypeType as Type
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.databricks import api
 from lineage_backfill.engines.databricks.engine import DatabricksEngine
+from lineage_backfill.engines.databricks.jobs import MAIN
+from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime
 from lineage_backfill.errors import (
     ConfigError,
     EngineRefusalError,
@@ -264,6 +268,21 @@ def test_a_job_with_an_entrypoint_is_submitted_with_its_code(bench: Bench) -> No
     assert outcome.result is not None
     names = sorted(one.name.partition("-")[2] for one in bench.fake.volume.glob("*-*.*"))
     assert {"code.zip", "run_spec.py", "spark_runtime.zip"} <= set(names)
+
+
+def test_what_is_put_into_the_volume_runs_without_any_package_of_the_cluster(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "project").mkdir()
+    archives = [
+        pack_runtime(tmp_path),
+        pack_code(tmp_path / "project", tmp_path, without=tmp_path),
+    ]
+    (tmp_path / "main.py").write_bytes(MAIN)
+    asked = [sys.executable, "-E", "-S", tmp_path / "main.py", *archives, "run", "--spec", "none"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "run spec none cannot be read" in done.stderr
 
 
 @pytest.mark.parametrize(
