@@ -260,6 +260,11 @@ def _changes_exactly(spark: SparkSession, lake: Lake) -> None:
     before, lake.model = lake.model, lake.replaced([1], new)
     assert lake.is_model()
 
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{lake.path}`").collect()
+    (made,) = (one.operationParameters for one in history if one.version == result.version)
+    is_dated = "day" in spark.read.format("delta").load(lake.path).columns
+    assert ("`day` >= DATE'2024-03-10'" in made["predicate"]) is is_dated
+
     again = lake.write("overwrite", [1], new)
     assert (again.version, lake.is_model()) == (result.version, True)
 

@@ -215,15 +215,9 @@ class DeltaStorage:
                     elif publication.adds:
                         append(rows, self.log.location, transaction, merging)
                     else:
-                        replace(
-                            rows,
-                            self.log.location,
-                            columns,
-                            publication.replaced,
-                            transaction,
-                            merging,
-                            within=implied(self._spark, publication.before, publication.replaced),
-                        )
+                        scope, where = publication.replaced, self.log.location
+                        within = implied(self._spark, publication.before, scope)
+                        replace(rows, where, columns, scope, transaction, merging, within)
             except Exception as error:  # noqa: BLE001 (re-raised below)
                 # Whatever the error: only the log shows whether the commit exists.
                 state = self.log.state()
@@ -317,11 +311,9 @@ class DeltaStorage:
             if rows is None:
                 return
             columns = state.columns
-            within = implied(self._spark, state, everything)
+            where, within = self.log.location, implied(self._spark, state, everything)
             self._replaced(
-                lambda: replace(
-                    rows, self.log.location, columns, everything, transaction, within=within
-                )
+                lambda: replace(rows, where, columns, everything, transaction, {}, within)
             )
 
     def _replaced(self, write: Callable[[], None]) -> None:
