@@ -279,7 +279,8 @@ def test_what_is_put_into_the_volume_runs_without_any_package_of_the_cluster(
         pack_code(tmp_path / "project", tmp_path, without=tmp_path),
     ]
     (tmp_path / "main.py").write_bytes(MAIN)
-    asked = [sys.executable, "-E", "-S", tmp_path / "main.py", *archives, "run", "--spec", "none"]
+    program = [sys.executable, "-E", "-S", *map(str, (tmp_path / "main.py", *archives))]
+    asked = [*program, "run", "--spec", "none"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     assert "run spec none cannot be read" in done.stderr
