@@ -222,6 +222,7 @@ def _replaced(snapshot: LineageSnapshot) -> Iterator[Question]:
         if _pattern(old.name) is None
     }
     for old, new in sorted(pairs):
+        same = old.namespace == new.namespace
         yield Question(
             kind="replaced",
             text=f"does {new} replace {old}, which ran last before it began?",
@@ -229,7 +230,7 @@ def _replaced(snapshot: LineageSnapshot) -> Iterator[Question]:
                 "[[job]]",
                 f"namespace = {dumps(new.namespace, ensure_ascii=False)}",
                 f"name = {dumps(new.name, ensure_ascii=False)}",
-                f"replaces = {dumps(old.name, ensure_ascii=False)}",
+                f"replaces = {dumps(old.name if same else str(old), ensure_ascii=False)}",
             ),
             jobs=(old, new),
         )

@@ -30,7 +30,7 @@ def same_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageS
     successors = set()
     for ref, one in exact.items():
         known = {*jobs, *into.values()}
-        olds = {_old(one, name, home, known) for name in one.replaces} & known - {ref}
+        olds = {_old(one, name, home, known - {ref}) for name in one.replaces} & known - {ref}
         into |= dict.fromkeys(olds, ref)
         successors |= {ref} if olds else set()
     merged = merge_jobs(snapshot, into, preferred=successors)
