@@ -50,8 +50,8 @@ from lineage_backfill.lineage.snapshot import (
 from lineage_backfill.model import DatasetRef, JobRef
 
 _OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
-#: The id of a test of dbt begins so.
-_TEST = "test."
+#: Ids of tests of dbt, and of checks that a source is fresh, begin so.
+_TESTS = ("test.", "unit_test.", "source.")
 #: What the name of an action says that writes.
 _WRITING = re.compile(
     "append|overwrite|merge|insert|create|replace|save|update|delete|write|truncate|command",
@@ -258,7 +258,7 @@ def _job_node(
         is_action=job.is_action,
         modes=tuple(sorted((ref, modes[ref]) for ref in writes if ref in modes)),
         past_reads=_past_reads(job, aliases),
-        is_test=job.is_test or str(told.get("stable_id", "")).startswith(_TEST),
+        is_test=job.is_test or str(told.get("stable_id", "")).startswith(_TESTS),
         **told,
     )
 
