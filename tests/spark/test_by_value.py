@@ -263,7 +263,7 @@ def _changes_exactly(spark: SparkSession, lake: Lake) -> None:
     history = spark.sql(f"DESCRIBE HISTORY delta.`{lake.path}`").collect()
     (made,) = (one.operationParameters for one in history if one.version == result.version)
     is_dated = "day" in spark.read.format("delta").load(lake.path).columns
-    assert ("`day` >= DATE'2024-03-10'" in made["predicate"]) is is_dated
+    assert ("`day` >= DATE'2024-03-" in made["predicate"]) is is_dated
 
     again = lake.write("overwrite", [1], new)
     assert (again.version, lake.is_model()) == (result.version, True)
