@@ -280,16 +280,6 @@ def _find(entrypoint: str) -> Path:
     )
 
 
-def check_batch(job: Job, spec: RunSpec) -> None:
-    """Raise EntrypointError for a run of several keys of a job that computes them one by one."""
-    if job.batch == "key" and len(spec.keys) > 1:
-        raise EntrypointError(
-            f"{spec.job.entrypoint} computes one key at a time, and the run has {len(spec.keys)}",
-            hint='Set batch = "key" in its [[job]], or batch="range" in @job if it computes any '
-            "number of keys at once.",
-        )
-
-
 def check_outputs(definition: JobDefinition, spec: RunSpec) -> None:
     """Raise EntrypointError unless the job writes exactly the datasets of the run spec."""
     unmatched = [

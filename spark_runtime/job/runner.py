@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.job.attempt import Attempt
 from spark_runtime.job.context import RunContext
-from spark_runtime.job.decorator import check_batch, load_job
+from spark_runtime.job.decorator import load_job
 from spark_runtime.job.script import entered
 from spark_runtime.tables.tables import Tables
 
@@ -32,7 +32,6 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
             attempt.begin()
             job = load_job(spec.job.entrypoint)
             attempt.batch(job.batch)
-            check_batch(job, spec)
             job.run(context)
         attempt.check_written()
     except Exception as error:  # noqa: BLE001 (whatever a job raises is a result)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.errors import EntrypointError
 from spark_runtime.job.context import RunContext
 from spark_runtime.job.datasets import all_partitions
-from spark_runtime.job.decorator import JobDefinition, check_batch, check_outputs, job, load_job
+from spark_runtime.job.decorator import JobDefinition, check_outputs, job, load_job
 
 
 @job(inputs={"a": "x", "b": "n:y"}, output="days", batch="range")
@@ -52,15 +52,17 @@ def test_entrypoints_that_name_no_job(entrypoint: str, complaint: str) -> None:
         load_job(entrypoint)
 
 
-def test_a_run_of_several_keys_takes_a_job_that_can(document: dict[str, Any]) -> None:
+def test_several_keys_are_refused_by_the_job_that_needs_one(document: dict[str, Any]) -> None:
+    # The project file may let any job compute several keys at once.
     document["keys"] = [{"key": "2024-01-01"}, {"key": "2024-01-02"}]
-    several = parse_spec(document)
-    ranged = days.__lineage_backfill_job__  # type: ignore[attr-defined]
-    check_batch(ranged, several)
-    single = replace(ranged, batch="key")
-    check_batch(single, replace(several, keys=several.keys[:1]))
-    with pytest.raises(EntrypointError, match="computes one key at a time, and the run has 2"):
-        check_batch(single, several)
+    context = RunContext(cast(Any, SimpleNamespace(spec=parse_spec(document))))
+
+    def totals(backfill_key: str) -> Any:
+        return backfill_key
+
+    keyed = job(output="totals")(totals).__lineage_backfill_job__  # type: ignore[attr-defined]
+    with pytest.raises(EntrypointError, match="2 keys, and the job needs exactly one"):
+        keyed.call(context)
 
 
 def test_a_parameter_named_backfill_key_is_given_the_key() -> None:
