@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.files import not_written
 from lineage_backfill.lineage.identity.identified import identified
@@ -157,7 +159,7 @@ class _ProjectAlone:
             source = EventSource(
                 [outbox], allow_torn=lineage.allow_torn, ignore=lineage.ignore_runs
             )
-            runs = source.read()
+            runs = _without_facets(source.read())
         jobs = [job for job in self._project.declarations.jobs if not is_glob(job.name)]
         ran = {ref.name for ref in runs.jobs}
         open_ = next((job.name for job in jobs if not job.writes and job.name not in ran), None)
@@ -169,6 +171,20 @@ class _ProjectAlone:
             " project file. Without lineage, every [[job]] declares its `reads` and `writes`;"
             " `init --example` writes such a file.",
         )
+
+
+def _without_facets(snapshot: LineageSnapshot) -> LineageSnapshot:
+    """Return the lineage without partitioning facets: those of own runs repeat old declarations.
+
+    What is deleted in the project's file or code would otherwise hold on.
+    """
+    jobs = [structs.replace(node, partitioning=None) for node in snapshot.jobs.values()]
+    data = [structs.replace(node, partitioning=None) for node in snapshot.datasets.values()]
+    return replace(
+        snapshot,
+        jobs={node.ref: node for node in jobs},
+        datasets={node.ref: node for node in data},
+    )
 
 
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:

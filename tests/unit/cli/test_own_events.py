@@ -87,7 +87,7 @@ def test_a_job_that_ran_may_leave_its_writes_to_its_events(
     assert names(impact(capsys)) == ["daily", "weekly"]
 
 
-def test_a_run_that_repeats_the_declarations_makes_no_saved_plan_stale(
+def test_a_facet_that_repeats_the_declarations_makes_no_saved_plan_stale(
     outbox: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = impact(capsys)["lineage"]["hash"]
@@ -96,11 +96,20 @@ def test_a_run_that_repeats_the_declarations_makes_no_saved_plan_stale(
     sent["outputs"][0]["facets"] = {
         "lineageBackfill_partitioning": {"grain": "day", "zone": "UTC", "start": "2024-01-01"}
     }
-    write_events(outbox / "1.ndjson", sent)
-    assert impact(capsys)["lineage"]["hash"] == before
+    write_events(Path("events.ndjson"), sent)
+    assert impact(capsys, "--events", "events.ndjson")["lineage"]["hash"] == before
     more = with_facet(depends_on_past=True)
-    write_events(outbox / "1.ndjson", more)
-    assert impact(capsys)["lineage"]["hash"] != before
+    write_events(Path("events.ndjson"), more)
+    assert impact(capsys, "--events", "events.ndjson")["lineage"]["hash"] != before
+
+
+def test_what_is_deleted_in_the_project_does_not_hold_on_by_its_own_runs(
+    outbox: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = {"namespace": "shop", "name": "days"}
+    write_events(outbox / "1.ndjson", with_facet(writes=[{"dataset": days, "lookback": 3}]))
+    (job,) = impact(capsys)["jobs"]
+    assert job["partitions"] == ["2024-03-01..2024-03-02"]
 
 
 def test_own_runs_that_the_lineage_lacks_are_counted(
