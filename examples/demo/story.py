@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from rich.text import Text
 from examples.demo.folder import prepare
 from examples.demo.period import MARCH, YEAR, Period
 from examples.demo.proof import Values, Verdict, latest_version, verdict
+from lineage_backfill.cli.output.grid import table
 from lineage_backfill.cli.output.plan_forms import show
 from lineage_backfill.cli.output.progress import progress
-from lineage_backfill.cli.output.render import table
 from lineage_backfill.cli.output.tables import report_table
 from lineage_backfill.engines.spark.engine import SparkEngine
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -210,17 +211,14 @@ class Demo:
 
 
 def _verdict_table(verdicts: Mapping[DatasetRef, Verdict]) -> RenderableType:
-    rows = table("", "Table", "New versions", "Planned", "Rewritten")
-    for number in (2, 3, 4):
-        rows.columns[number].justify = "right"
-    for ref, one in verdicts.items():
-        rows.add_row(
-            Text("✓", style="green") if one.holds else Text("✗", style="red"),
-            ref.name,
-            *(f"{count:,}" for count in (one.commits, len(one.planned), len(one.rewritten))),
-            style="" if one.planned else "dim",
-        )
-    return rows
+    def row(ref: DatasetRef, one: Verdict) -> list[Text]:
+        counts = (one.commits, len(one.planned), len(one.rewritten))
+        style = "" if one.planned else "dim"
+        mark = Text("✓", style="green") if one.holds else Text("✗", style="red")
+        return [mark, *(Text(cell, style) for cell in (ref.name, *(f"{n:,}" for n in counts)))]
+
+    headings = ("", "Table", "New versions", "Planned", "Rewritten")
+    return table(*headings, rows=starmap(row, verdicts.items()), right=(2, 3, 4))
 
 
 def _next_steps(root: Path) -> RenderableType:
