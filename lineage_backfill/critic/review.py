@@ -14,6 +14,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, did_you_mean, listed
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -28,6 +29,8 @@ from lineage_backfill.project.merge import MAPPING
 from lineage_backfill.project.resolve.physical_columns import unplaced
 from lineage_backfill.project.resolve.resolver import JobFacts
 from lineage_backfill.typed import plain
+
+_YEAR = 366 * 86_400  # seconds
 
 Level = Literal["error", "warning", "note"]
 
@@ -94,6 +97,7 @@ class _Review:
         yield from self._job_tables()
         yield from self._over_code()
         yield from self._contradictions()
+        yield from self._repeated_hours()
         yield from self._unknown()
         yield from self._to_run()
         for asked in questions(self._snapshot):
@@ -222,6 +226,28 @@ class _Review:
                 text=f"no column {column!r} in {self._few(refs)}",
                 hint=did_you_mean(column, fields) or f"Columns: {listed(fields)}.",
             )
+
+    def _repeated_hours(self) -> Iterator[Finding]:
+        """Yield the outputs that cannot tell apart the next hour that the clock shows twice."""
+        sound = filter(self._is_sound, self._jobs)
+        outputs = (edge for ref in sound for edge in self._resolver.job(ref).outputs)
+        seen = set[DatasetRef]()
+        for output in outputs:
+            calendar = output.data.calendar
+            if output.policy.mode != "overwrite" or calendar is None or calendar.time is None:
+                continue
+            grid, last = calendar.time.grid, calendar.time.last
+            ahead = calendar.full(OrdinalSet.range(last, grid.at(grid.start(last) + _YEAR)))
+            found = self._resolver.shared(output.data, ahead)
+            if found and output.dataset not in seen:
+                seen.add(output.dataset)
+                yield Finding(
+                    level="warning",
+                    kind="one-partition",
+                    place=f"dataset {self._name(output.dataset)}",
+                    text=found[0],
+                    hint=found[1],
+                )
 
     def _contradictions(self) -> Iterator[Finding]:
         seen: set[DatasetDeclaration | None] = set()  # a mistake in a glob is reported once

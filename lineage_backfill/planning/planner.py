@@ -349,12 +349,25 @@ class Planning:
             for one in unmatched:
                 yield Decision(kind="unmatched", text=one.text, refused=one.bears_on(used))
         yield from decisions_on(meetings(self.propagation, self.resolver))
+        yield from self._shared_partitions()
 
         if families := self.resolver.families:
             number, example = sum(len(one.members) for one in families), families[0].members[0]
             text = f"{number:,} dataset names look like partitions ({example.name}, …)"
             text += ": declare a pattern; `init` proposes one"
             yield Decision(kind="dated-names", text=text)
+
+    def _shared_partitions(self) -> Iterator[Decision]:
+        """Yield the outputs whose planned keys are one partition of their table with others."""
+        required, seen = self.propagation.memo.required, set[str]()
+        for facts, result in self.propagation.results.items():
+            for output in facts.outputs if result.planned else ():
+                if output.mapping is None or output.policy.mode != "overwrite":
+                    continue
+                keys = required(output.mapping, result.planned)
+                if (found := self.resolver.shared(output.data, keys)) and found[0] not in seen:
+                    seen.add(found[0])
+                    yield Decision(kind="one-partition", text=f"`run` refuses: {'. '.join(found)}")
 
     def _changed(self) -> tuple[DatasetPartitions, ...]:
         found, render = [], self.propagation.memo.render

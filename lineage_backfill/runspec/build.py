@@ -14,15 +14,14 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
-from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolve.physical_columns import (
     PhysicalColumns,
     beside,
     interval,
+    on_the_clock,
     physical_columns,
     physical_values,
-    repeated,
     unplaced,
 )
 from lineage_backfill.project.resolve.resolver import (
@@ -148,9 +147,9 @@ class SpecBuilder:
         data, policy = output.data, output.policy
         table, mixed = self._table(data), None
         if data.declaration is not None and data.declaration.time_column is not None:
-            mixed = " and ".join(_repeated(data, scope) or ()) or None
-        elif policy.mode == "overwrite":
-            _refuse_repeated(data, scope)
+            mixed = " and ".join(self._resolver.repeated(data, scope) or ()) or None
+        elif policy.mode == "overwrite" and (shared := self._resolver.shared(data, scope)):
+            raise DeclarationError(shared[0], hint=shared[1])
         output.refuse_undeclared()
         return OutputSpec(
             **table,
@@ -212,7 +211,7 @@ class SpecBuilder:
         time = calendar.time
         if self._resolver.not_told_apart(data) is None and (time is None or time.grid.zone.fixed):
             return None
-        columns = _on_the_clock(declared)
+        columns = on_the_clock(declared)
         kept = {_values(key, columns): _label(key) for key in expand(calendar, wanted)}
         for other in expand(calendar, beside(calendar, columns, wanted)):
             if (key := kept.get(_values(other, columns))) is not None:
@@ -294,31 +293,6 @@ def _along(data: DatasetFacts) -> str | None:
     """Return the dimension along which keys form ranges, a name for plain keys; None if none."""
     time = None if data.calendar is None else data.calendar.time
     return None if time is None else time.name or "time"
-
-
-def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:
-    """Refuse to replace a partition that holds both readings of a repeated hour."""
-    if found := _repeated(data, keys):
-        assert data.declaration is not None
-        column = next(iter(physical_columns(data.declaration)))
-        raise DeclarationError(
-            f"{' and '.join(found)} of {data.ref} are one partition of its table: one of them "
-            "cannot be replaced without the other",
-            hint=f"Store the key itself, with its offset: column = {column!r}.",
-        )
-
-
-def _repeated(data: DatasetFacts, keys: PartitionSet) -> tuple[str, str] | None:
-    if data.calendar is None or data.declaration is None:
-        return None
-    return repeated(data.calendar, _on_the_clock(data.declaration), keys)
-
-
-def _on_the_clock(declared: DatasetDeclaration) -> PhysicalColumns:
-    """Return how a table tells keys apart, if times in it are local ones."""
-    if declared.time_column is None:
-        return physical_columns(declared)
-    return {declared.time_column: (declared.time_format or "%F %T", None)}
 
 
 def _values(key: CalendarKey, columns: PhysicalColumns) -> tuple[tuple[str, str], ...]:

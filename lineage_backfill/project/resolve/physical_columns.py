@@ -24,6 +24,7 @@ PhysicalColumns = Mapping[str, tuple[str | None, str | None]]
 _AHEAD: Final = 12 * 366 * 86_400
 _BEFORE: Final = 40 * 366 * 86_400  # of a calendar without a start
 _MOST_COMPARED: Final = 100_000
+_DAY: Final = 86_400
 
 #: Directives of strftime that name a date, or an hour, together; and those that name a minute.
 _DATES: Final = tuple(map(set, ("Ymd", "Ybd", "YBd", "Yj", "F", "GVu", "GVa", "GVA")))
@@ -137,13 +138,33 @@ def repeated(
         return None
     grid = calendar.time.grid
     for ordinals, _ in keys.boxes:
-        for one in ordinals:
+        for one in ordinals & _near_repeats(grid, ordinals):
             readings = map(grid.at, grid.zone.readings(grid.local_start(one)))
             for other in (one - 1, one + 1, *readings):
                 is_other = other != one and grid.start(other) < grid.end(other)
                 if is_other and _texts(grid, forms, one) == _texts(grid, forms, other):
                     return grid.label(one), grid.label(other)
     return None
+
+
+def _near_repeats(grid: Grid, ordinals: OrdinalSet) -> OrdinalSet:
+    """Return the keys around each moment at which clocks go back."""
+    if not ordinals:
+        return ordinals
+    first, last = ordinals.runs()[0][0], ordinals.runs()[-1][1]
+    begin, end = grid.start(first) - _DAY, grid.end(last) + _DAY
+    return OrdinalSet.of_runs(
+        (grid.at(instant - before + after) - 1, grid.at(instant + before - after) + 1)
+        for instant, before, after in grid.zone.changes()
+        if after < before and begin <= instant <= end
+    )
+
+
+def on_the_clock(declared: DatasetDeclaration) -> PhysicalColumns:
+    """Return how a table tells keys apart, if times in it are local ones."""
+    if declared.time_column is None:
+        return physical_columns(declared)
+    return {declared.time_column: (declared.time_format or "%F %T", None)}
 
 
 def beside(calendar: Calendar, columns: PhysicalColumns, keys: PartitionSet) -> PartitionSet:

@@ -48,7 +48,9 @@ from lineage_backfill.project.resolve.mapping_specs import declares_self, mappin
 from lineage_backfill.project.resolve.physical_columns import (
     distinct_form,
     not_told_apart,
+    on_the_clock,
     physical_columns,
+    repeated,
     unplaced,
 )
 
@@ -918,6 +920,22 @@ class DeclarationResolver:
         if key not in self._pairs:
             self._pairs[key] = not_told_apart(data.calendar, columns)
         return self._pairs[key]
+
+    def repeated(self, data: DatasetFacts, keys: PartitionSet) -> tuple[str, str] | None:
+        """Return a key of a set and another one that its table cannot tell apart by the clock."""
+        if data.calendar is None or data.declaration is None:
+            return None
+        return repeated(data.calendar, on_the_clock(data.declaration), keys)
+
+    def shared(self, data: DatasetFacts, keys: PartitionSet) -> tuple[str, str] | None:
+        """Return why keys cannot be replaced where clocks go back, and what to do; else None."""
+        declared = data.declaration
+        if declared is None or declared.time_column or not (found := self.repeated(data, keys)):
+            return None
+        column, pair = next(iter(physical_columns(declared))), " and ".join(found)
+        text = f"{pair} of {data.ref} are one partition of its table: one of them cannot be"
+        hint = f"Store the key itself, with its offset: column = {column!r}."
+        return f"{text} replaced without the other", hint
 
 
 def _travelling(calendar: Calendar | None, origin: Origin | None) -> Calendar | None:

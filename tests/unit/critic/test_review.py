@@ -136,6 +136,16 @@ def test_two_keys_of_one_physical_partition_are_an_error() -> None:
     assert "are one partition of its table" in errors[0].text
 
 
+def test_an_hour_that_the_clock_shows_twice_is_found_before_it_comes() -> None:
+    hours = "[[dataset]]\nname = 'daily'\ngrain = 'hour'\nzone = 'Europe/Berlin'\n"
+    named = hours + "columns = { h = '%Y-%m-%dT%H' }\n"
+    said = [one for one in found(DAYS + named + JOBS) if one.kind == "one-partition"]
+    assert [(one.level, one.place) for one in said] == [("warning", "dataset daily")]
+    assert "with its offset" in said[0].hint
+    exact = hours + "column = 'h'\n"
+    assert not [one for one in found(DAYS + exact + JOBS) if one.kind == "one-partition"]
+
+
 def test_a_window_over_a_dataset_that_nothing_knows_is_an_error() -> None:
     window = (
         "[[job]]\nname = 'daily'\nreads = [{ dataset = 'rates', mapping = 'window', before = 6 }]\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.unit.planning.world import find, left, plan, request, runs_of, shown, summary
@@ -163,6 +165,33 @@ def test_an_output_whose_table_holds_several_keys_in_a_partition_is_blocked_unle
     merged = toml + 'writes = [{ dataset = "days", mode = "merge" }]'
     made = plan(request({"raw": "2024-03-10"}), "raw > j > days", merged)
     assert find(made, "j").status == "planned"
+
+
+@pytest.mark.parametrize("every", ["grain = 'hour'", "every = '15m'"])
+def test_a_plan_over_an_hour_that_the_clock_shows_twice_names_what_run_refuses(every: str) -> None:
+    toml = f"""
+    [[dataset]]
+    name = "raw"
+    grain = "day"
+    [[dataset]]
+    name = "slots"
+    {every}
+    zone = "America/New_York"
+    start = "2024-01-01T00{":00" if "15m" in every else ""}"
+    columns = {{ slot = "%Y-%m-%dT%H:%M" }}
+    [[job]]
+    name = "j"
+    engine = "local"
+    """
+    late = request({"raw": "2024-11-03"})
+    made = plan(late, "raw > j > slots", toml, now=datetime(2024, 12, 1, tzinfo=UTC))
+    (one,) = made.decisions
+    assert one.kind == "one-partition"
+    assert "2024-11-03T01" in one.text
+    assert "-0400 and 2024-11-03T01" in one.text
+    assert one.text.endswith("Store the key itself, with its offset: column = 'slot'.")
+    others = plan(request({"raw": "2024-03-10"}), "raw > j > slots", toml)
+    assert others.decisions == ()
 
 
 def test_an_output_finer_than_the_run_calendar_is_written_in_full() -> None:
