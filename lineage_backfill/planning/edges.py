@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import (
+    JobDeclaration,
     ReadDeclaration,
     WriteDeclaration,
 )
@@ -46,20 +47,29 @@ class Edges:
         #: Edges that only the project file knows, by job.
         self.declared_reads: dict[JobRef, list[DatasetRef]] = {}
         self.declared_writes: dict[JobRef, list[DatasetRef]] = {}
-        for space, declaration in names.jobs.exact():
-            if declaration.retired:
-                continue
-            ref = JobRef(space or only_space(declaration.name, snapshot.jobs), declaration.name)
-            node = snapshot.jobs.get(ref)
-            for edges, found, into in (
-                (declaration.reads, node.reads if node else (), self.declared_reads),
-                (declaration.writes, node.writes if node else (), self.declared_writes),
-            ):
-                side = (*found, *(_named(edge) for edge in edges if edge.namespace))
-                for edge in edges:
-                    dataset = self.target(edge, side)
-                    if dataset is not None and dataset not in found:
-                        into.setdefault(ref, []).append(dataset)
+        exact = {
+            JobRef(space or only_space(one.name, snapshot.jobs), one.name): one
+            for space, one in names.jobs.exact()
+        }
+        for ref, declaration in exact.items():
+            self._add(ref, declaration)
+        for ref, declaration in names.jobs.of_globs({**snapshot.jobs, **exact}):
+            self._add(ref, declaration)
+
+    def _add(self, ref: JobRef, declaration: JobDeclaration) -> None:
+        """Add the edges of a job's table, or of a glob that it matches, which are not known."""
+        if declaration.retired:
+            return
+        node = self._snapshot.jobs.get(ref)
+        for edges, found, into in (
+            (declaration.reads, node.reads if node else (), self.declared_reads),
+            (declaration.writes, node.writes if node else (), self.declared_writes),
+        ):
+            side = (*found, *(_named(edge) for edge in edges if edge.namespace))
+            for edge in edges:
+                dataset = self.target(edge, (*side, *into.get(ref, ())))
+                if dataset is not None and dataset not in (*found, *into.get(ref, ())):
+                    into.setdefault(ref, []).append(dataset)
 
     def target(self, edge: Any, side: Iterable[DatasetRef] = ()) -> DatasetRef | None:
         """Return the dataset of a declared edge, None for a glob; the job has those of `side`."""

@@ -148,6 +148,11 @@ def _name(declared: Any) -> str:
     return str(declared.name)
 
 
+def _edges_of(declared: Any) -> bool:
+    edges = (*getattr(declared, "reads", ()), *getattr(declared, "writes", ()))
+    return any(not is_glob(edge.dataset) for edge in edges)
+
+
 class Layers(Matcher[D]):
     """Finds what is in force of a name: of its own declaration, then of the globs that match it."""
 
@@ -165,6 +170,14 @@ class Layers(Matcher[D]):
             if name.match(ref[1]) and (space is None or space.match(ref[0])):
                 found.append(declaration)
         return found
+
+    def of_globs(self, refs: Iterable[JobRef]) -> Iterator[tuple[JobRef, D]]:
+        """Yield each job that is not retired with the globs that match it and name edges."""
+        edged = {id(one) for _, _, one in self._globs if _edges_of(one)}
+        for ref in refs if edged else ():
+            layers = self.layers(ref)
+            if not any(getattr(one, "retired", False) for one in layers):
+                yield from ((ref, one) for one in layers if id(one) in edged)
 
     def find(self, ref: DatasetRef | JobRef) -> D | None:
         """Return the declaration in force of a dataset or job."""

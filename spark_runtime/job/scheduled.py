@@ -234,7 +234,6 @@ def declare(
     keys = calendar_of(calendar, f"job {ref}", project.code)
     home = project.declarations.namespace
     layers = DeclaredNames(declarations).jobs.layers(ref)
-    own = layers[0] if layers and not is_glob(layers[0].name) else None
     said = JobDeclaration(
         name=ref.name,
         namespace=None if ref.namespace in (home, "default") else ref.namespace,
@@ -255,11 +254,10 @@ def declare(
     known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
     inputs = [data for data, _ in read]
     outputs = [data for data, _ in written]
-    # As in a plan, a pattern adds nothing where code names some.
-    for table_edges in (own,) if own is not None else layers:
-        for found, edges in ((inputs, table_edges.reads), (outputs, table_edges.writes)):
-            if own is not None or not found:
-                found.extend(_targets(edges, home, known, tuple(found)))
+    for layer in layers:
+        for found, edges in ((inputs, layer.reads), (outputs, layer.writes)):
+            named = _targets(edges, home, known, tuple(found))
+            found.extend(one for one in dict.fromkeys(named) if one not in found)
     if not outputs:
         raise _without_output(ref, declarations)
     return DeclaredJob(

@@ -425,6 +425,38 @@ dimensions = [
 OF_SHOPS = {"mapping": "map", "map": {"all": ["eu", "us"], "asia": ["jp"]}}
 
 
+@pytest.mark.parametrize("edge", ["extra", "w:extra"])
+def test_the_edges_of_a_glob_are_those_of_each_job_that_it_matches(edge: str) -> None:
+    space, _, name = edge.rpartition(":")
+    named = f'namespace = "{space}"' if space else ""
+    toml = f"""
+    [[dataset]]
+    name = "*"
+    grain = "day"
+    [[job]]
+    name = "load_*"
+    [[job.reads]]
+    dataset = "{name}"
+    {named}
+    mapping = "window"
+    before = 1
+    [[job]]
+    name = "load_own"
+    reads = [{{ dataset = "c", mapping = "window", before = 0 }}]
+    writes = [{{ dataset = "o3" }}]
+    [[job]]
+    name = "load_old"
+    retired = true
+    """
+    edges = "a > load_a > o1\n b > load_b > o2\n d > load_old > o4\n extra > other > o5"
+    made = plan(request({"extra": "2024-03-10"}), edges, toml)
+    two = "2024-03-10..2024-03-11"
+    assert summary(made) == {
+        **dict.fromkeys(("load_a", "load_b", "load_own"), two),
+        "other": "2024-03-10",
+    }
+
+
 @pytest.mark.parametrize("is_sent", [True, False])
 @pytest.mark.parametrize(
     ("toml", "how", "changed", "wanted"),

@@ -825,17 +825,15 @@ def test_without_an_output_a_similar_table_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "reads", "writes"),
     [
-        # A table for one job adds edges to those in code.
         ("load", {"reads": [Read(NAMES)], "writes": [Write(DAYS)]}, "names more", "days sums"),
-        # A table for many says how keys travel along the edges that a job has.
-        ("l*", {"reads": [Read(NAMES)], "writes": [Write(DAYS)]}, "names", "days"),
-        # What code leaves open is the table's.
-        ("l*", {"writes": [Write(DAYS)]}, "more", "days"),
-        ("l*", {"reads": [Read(NAMES)]}, "names", "sums"),
+        ("l*", {"reads": [Read(NAMES)], "writes": [Write(DAYS)]}, "names more", "days sums"),
+        ("l*", {"writes": [Write(DAYS)]}, "more", "days sums"),
+        ("l*", {"reads": [Read(NAMES)]}, "names more", "sums"),
         ("l*", {}, "more", "sums"),
+        ("x*", {"writes": [Write(DAYS)]}, "", "days"),
     ],
 )
-def test_a_table_for_many_jobs_adds_no_edge_to_one_that_declares_its_own(
+def test_a_table_adds_its_edges_to_each_job_that_it_matches(
     tmp_path: Path, name: str, given: dict[str, Any], reads: str, writes: str
 ) -> None:
     edges = '[[job.reads]]\ndataset = "more"\n[[job.writes]]\ndataset = "sums"\n'
