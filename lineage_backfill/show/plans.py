@@ -36,7 +36,7 @@ _DECIDE = {
     "cycle": "blocked: part of a cycle",
     "protected": "protected (run with --allow-protected)",
     "not_idempotent": "not idempotent (run with --allow-not-idempotent)",
-    "expired": "with expired inputs (read with --allow-expired)",
+    "expired": "past a retention (run with --allow-expired)",
     "excluded": "left out by --select or --exclude",
     "depth": "left out by --depth",
     "unrepaired": "left stale downstream of these",
