@@ -131,22 +131,33 @@ class Workspace:
 
         The lineage is not needed. One run at a time writes to tables by value.
         """
-        runs = list(runs)
-        limits = {ref: self._limits(self._jobs.find(ref)) for ref in {run.job for run in runs}}
-        by_value = self.by_value(runs)
-        alone = {run.job for run in runs if by_value & {one.dataset for one in run.writes}}
-        return limits | {ref: replace(limits[ref], max_parallel=1) for ref in alone}
+        limits = {}
+        for ref, by_value in self._written_by_value(runs).items():
+            found = self._limits(self._jobs.find(ref))
+            limits[ref] = replace(found, max_parallel=1) if by_value else found
+        return limits
 
     def by_value(self, runs: Iterable[PlannedRun]) -> frozenset[DatasetRef]:
         """Return the datasets that these runs write whose tables their keys do not partition.
 
         Delta lets only one of two concurrent writes to such a table commit.
         """
-        names = DeclaredNames(self.project.declarations).datasets
-        written = {one.dataset for run in runs for one in run.writes}
-        return frozenset(
-            ref for ref in written if (found := names.find(ref)) and found.value_column
-        )
+        return frozenset().union(*self._written_by_value(runs).values())
+
+    def _written_by_value(self, runs: Iterable[PlannedRun]) -> dict[JobRef, set[DatasetRef]]:
+        """Return the tables by value that each job writes, in one pass over the runs."""
+        declarations = self.project.declarations
+        names = DeclaredNames(declarations).datasets
+        has_any = any(one.value_column for one in declarations.datasets)
+        written: dict[JobRef, set[DatasetRef]] = {}
+        for run in runs:
+            refs = written.setdefault(run.job, set())
+            if has_any:
+                refs.update(one.dataset for one in run.writes)
+        return {
+            job: {ref for ref in refs if (found := names.find(ref)) and found.value_column}
+            for job, refs in written.items()
+        }
 
     def _limits(self, declared: JobDeclaration | None) -> JobLimits:
         rules = self.project.declarations.rules_of(declared)
