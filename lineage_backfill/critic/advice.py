@@ -28,7 +28,7 @@ def _having(
 
 
 def left_out(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Decision]:
-    """Yield what a plan leaves out: jobs of which only older runs, or only parts, read the data."""
+    """Yield what a plan leaves out: jobs whose older runs or inner parts alone read the data."""
     if former := former_only(plan, snapshot):
         yield Decision(
             kind="former",

@@ -42,7 +42,7 @@ class ValueKeys:
         return PartitionSet.union(keys), tuple(strange)
 
     def held(self, partitions: Iterable[Mapping[str, str | None]]) -> PartitionSet:
-        """Return the keys of which there are rows in the spans: those of their ends."""
+        """Return the keys that surely have rows in the spans: those of their ends."""
         return PartitionSet.union(self._keys(span)[1] for span in partitions)
 
     def is_exact(self, partitions: Iterable[Mapping[str, str | None]]) -> bool:

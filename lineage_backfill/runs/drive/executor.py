@@ -72,7 +72,7 @@ class Executor:
     max_parallel: int = 4
     pools: Mapping[str, int] = field(default_factory=dict)
     jobs: Mapping[JobRef, JobLimits] = field(default_factory=dict)
-    #: Datasets of which a backfill locks all keys: concurrent writes to their tables conflict.
+    #: Datasets that a backfill locks whole: concurrent writes to their tables conflict.
     by_value: Collection[DatasetRef] = ()
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = field(default_factory=SystemClock)
