@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _EXPIRED_POLLS = 5  # polls with an expired token before the backfill ends
 
 
 @dataclass(eq=False)
-class WatchedAttempt:
+class WatchedAttempt(ABC):
     """One attempt that an engine follows; `busy` is held by the thread that acts on it."""
 
     files: AttemptFiles
@@ -40,14 +40,14 @@ class WatchedAttempt:
         return str(self.files.spec_path)
 
     @property
+    @abstractmethod
     def has_begun(self) -> bool:
         """Whether the service has left its queue with it."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def engine_run(self) -> EngineRun | None:
         """What the attempt runs as in the service, None if that is unknown."""
-        raise NotImplementedError
 
 
 Watched = TypeVar("Watched", bound=WatchedAttempt)
