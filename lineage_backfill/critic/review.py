@@ -234,13 +234,13 @@ class _Review:
         seen = set[DatasetRef]()
         for output in outputs:
             calendar = output.data.calendar
-            if output.policy.mode != "overwrite" or calendar is None or calendar.time is None:
+            is_new = output.dataset not in seen and output.policy.mode == "overwrite"
+            if not is_new or calendar is None or calendar.time is None:
                 continue
+            seen.add(output.dataset)
             grid, last = calendar.time.grid, calendar.time.last
             ahead = calendar.full(OrdinalSet.range(last, grid.at(grid.start(last) + _YEAR)))
-            found = self._resolver.shared(output.data, ahead)
-            if found and output.dataset not in seen:
-                seen.add(output.dataset)
+            if found := self._resolver.shared(output.data, ahead):
                 yield Finding(
                     level="warning",
                     kind="one-partition",
