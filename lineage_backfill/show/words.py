@@ -74,6 +74,11 @@ def in_short(reason: Mapping[str, Any], names: Namer) -> str:
     return ", ".join(parts)
 
 
+def of_project(taken_at: object) -> str:
+    """Return where the lineage of a project without a source is from; its runs have a time."""
+    return f"the project {'and its own runs' if taken_at else 'file alone'}"
+
+
 def in_a_word(reason: Mapping[str, Any]) -> str:
     """Return the kind of reason why a job does not run."""
     kind = str(reason.get("kind", ""))

@@ -38,6 +38,7 @@ def lineage() -> str:
     return render_template(
         "lineage.html",
         snapshot=snapshot,
+        of_project=words.of_project,
         kind=kind,
         wanted=wanted,
         page=Page.of(found, number("page"), size=_NODES),

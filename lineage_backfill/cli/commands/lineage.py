@@ -27,7 +27,7 @@ from lineage_backfill.show import documents
 from lineage_backfill.show import lineage as presentation
 from lineage_backfill.show.names import Names
 from lineage_backfill.show.text import counted
-from lineage_backfill.show.words import age
+from lineage_backfill.show.words import age, of_project
 
 lineage = typer.Typer(help="The lineage that plans use.", no_args_is_help=True)
 
@@ -101,7 +101,7 @@ def pull(
 def _where(snapshot: LineageSnapshot) -> str:
     """Return the origin of the lineage, and its age if it was saved."""
     if snapshot.source == "project":
-        return f"the project {'and its own runs' if snapshot.taken_at else 'file alone'}"
+        return of_project(snapshot.taken_at)
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)

@@ -27,7 +27,7 @@ from lineage_backfill.show.plans import (
     summary,
 )
 from lineage_backfill.show.text import counted, safe, shortened
-from lineage_backfill.show.words import age, in_short, in_words
+from lineage_backfill.show.words import age, in_short, in_words, of_project
 
 #: From this width on owners have a column.
 _WIDE = 100
@@ -193,8 +193,7 @@ def footer(plan: Plan, facts: PlanFacts, names: Names) -> Text:
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "project":
-        alone = "and its own runs" if taken else "file alone"
-        text.append(f"\nfrom the project {alone}: no lineage is named", style="dim")
+        text.append(f"\nfrom {of_project(taken)}: no lineage is named", style="dim")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
         text.append(f"\nfrom a lineage snapshot of {moment(taken)}, {old}", style="dim")
