@@ -26,12 +26,19 @@ _HEADERS = {
 }
 
 
-def guard(pages: Flask, names: Collection[str]) -> None:
+def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) -> None:
     """Refuse requests that are not reads, or that name another host.
 
     In a DNS rebinding attack the host is the attacker's name: only addresses, localhost, this
-    machine's own names and `names` are accepted.
+    machine's own names and `names` are accepted. Pages of `frames` may show these in a frame.
     """
+    headers = dict(_HEADERS)
+    if frames:
+        del headers["X-Frame-Options"]  # it knows no other addresses
+        policy, shown = headers["Content-Security-Policy"], " ".join(frames)
+        headers["Content-Security-Policy"] = policy.replace(
+            "frame-ancestors 'none'", f"frame-ancestors {shown}"
+        )
     known = {"localhost", *(name.lower().rstrip(".") for name in (*own_names(), *names))}
 
     @pages.before_request
@@ -45,7 +52,7 @@ def guard(pages: Flask, names: Collection[str]) -> None:
 
     @pages.after_request
     def protect(response: Response) -> Response:
-        for name, value in _HEADERS.items():
+        for name, value in headers.items():
             response.headers.setdefault(name, value)
         if response.is_sequence:  # static files are streamed, and contain no secrets
             response.set_data(redacted(response.get_data(as_text=True)))

@@ -29,8 +29,13 @@ from lineage_backfill.web.guard import guard
 _WITH = (backfill_pages, lineage_pages)
 
 
-def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
-    """Return the pages of a project as a WSGI application; `names` are extra host names."""
+def make_pages(
+    project: Project, *, names: Collection[str] = (), frames: Collection[str] = ()
+) -> Flask:
+    """Return the pages of a project as a WSGI application.
+
+    `names` are extra host names, `frames` the addresses whose pages may show these in a frame.
+    """
     pages = Flask(__name__)
     pages.extensions["cache"] = Cache(project)
     pages.jinja_env.undefined = StrictUndefined
@@ -55,7 +60,7 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
         dataset=lambda named: DatasetRef(**named),
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
-    guard(pages, names)
+    guard(pages, names, frames)
     pages.register_blueprint(routes)
     pages.register_error_handler(BackfillError, _failed)
     pages.register_error_handler(HTTPException, _refused)

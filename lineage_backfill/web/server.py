@@ -55,11 +55,13 @@ def serve(
     listening: socket.socket,
     *,
     names: Collection[str] = (),
+    frames: Collection[str] = (),
     ready: Callable[[], None],
 ) -> None:
     """Serve the pages of a project until SIGINT or SIGTERM; calls `ready` first.
 
-    `names` are extra host names that browsers may use. Raises EnvironmentMissingError if the web
+    `names` are extra host names that browsers may use, `frames` the addresses whose pages may show
+    these in a frame. Raises EnvironmentMissingError if the web
     server is not installed.
     """
     try:
@@ -71,9 +73,8 @@ def serve(
             f"pages need {error.name}, which is not installed",
             hint="Install it: pip install 'lineage-backfill[serve]'",
         ) from error
-    server = create_server(
-        make_pages(project, names=names), sockets=[listening], threads=_THREADS, ident=None
-    )
+    pages = make_pages(project, names=names, frames=frames)
+    server = create_server(pages, sockets=[listening], threads=_THREADS, ident=None)
 
     def stop(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,13 @@ from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState
 from spark_runtime.session import find_jars
-from tests.airflow_suite import AirflowSuite, Desk, Place, until
+from tests.airflow_suite import PROJECT, AirflowSuite, Desk, Place, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+PROVIDER = ROOT / "examples" / "airflow_provider"
 #: A running one to use instead, started by `scripts/airflow up FOLDER`.
 VARIABLE = "LINEAGE_BACKFILL_TEST_AIRFLOW"
 
@@ -46,6 +48,9 @@ def airflow() -> Iterator[Place]:
         folder.chmod(folder.stat().st_mode | 0o011)
         (folder / "dags").mkdir(exist_ok=True)
         shutil.copy(Path(__file__).with_name("airflow_dags.py"), folder / "dags")
+        shutil.copy(PROVIDER / "dags" / "nightly.py", folder / "dags")
+        package = "lineage_backfill_airflow"
+        shutil.copytree(PROVIDER / package, folder / "plugins" / package, dirs_exist_ok=True)
         if not given:
             script = ROOT / "scripts" / "airflow"
             down = partial(subprocess.run, [script, "down", folder], check=True, timeout=120)
@@ -177,6 +182,75 @@ class TestAirflow(AirflowSuite):
         key = f"{hour:%Y-%m-%dT%H}"
         lines = [one["conf"].get("lineage_backfill", {}) for one in place.journal()]
         assert [one.get("key") for one in lines].count(key) == 1
+
+
+PROVIDED = """
+from airflow.sdk import DAG
+from lineage_backfill_airflow.operators import LineageBackfillOperator, LineageFreshSensor
+
+settings = {"project": PROJECT, "command": [PYTHON, "-m", "lineage_backfill"]}
+with DAG("provided", schedule=None, is_paused_upon_creation=False):
+    repair = LineageBackfillOperator(
+        task_id="repair", dataset="raw", keys="{{ dag_run.conf['keys'] }}", poll=1, **settings
+    )
+    repair >> LineageFreshSensor(task_id="fresh", poke_interval=1, timeout=120, **settings)
+"""
+
+
+class TestProvider:
+    """The package that runs backfills from DAGs."""
+
+    def test_its_dags_and_its_page_are_there(self, airflow: Place) -> None:
+        until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=lineage_backfill")["total_entries"])
+        nightly = airflow.ask("GET", "/dags/lineage_backfill_nightly/tasks")["tasks"]
+        assert {one["task_id"] for one in nightly} == {"stale", "catchup", "fresh"}
+        assert airflow.ask("GET", "/dags/lineage_backfill_drive/tasks")["total_entries"] == 1
+        assert not airflow.ask("GET", "/importErrors")["total_entries"]
+        plugins = airflow.ask("GET", "/plugins?limit=100")["plugins"]
+        (found,) = [one for one in plugins if one["name"] == "lineage_backfill"]
+        (view,) = found["external_views"]
+        assert (view["url_route"], view["href"]) == ("lineage-backfill", "http://127.0.0.1:8085/")
+
+    def test_an_operator_runs_a_backfill_and_resumes_it_once_its_driver_has_died(
+        self, airflow: Place
+    ) -> None:
+        hour, folder = airflow.fresh(), airflow.folder / "tool"
+        folder.mkdir(exist_ok=True)
+        key = f"{hour:%Y-%m-%dT%H}"
+        text = PROJECT.format(url=airflow.url, dag="slow", task="build")
+        text = text.replace('start = "2026-01-01T00"', f'start = "{key}"\nend = "{key}"')
+        (folder / "lineage-backfill.toml").write_text(text)
+        dag = PROVIDED.replace("PROJECT", repr(str(folder)))
+        dag = dag.replace("PYTHON", repr(sys.executable))
+        (airflow.folder / "dags" / "provided.py").write_text(dag)
+        (airflow.folder / "go").unlink(missing_ok=True)
+        until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=provided")["total_entries"])
+        body = {"dag_run_id": (run := f"r-{uuid4().hex}"), "conf": {"keys": key}}
+        airflow.ask("POST", "/dags/provided/dagRuns", {"logical_date": None, **body})
+        until(lambda: airflow.started("slow.build", hour))
+
+        def status() -> dict[str, Any]:
+            command = [sys.executable, "-m", "lineage_backfill", "history", "--json"]
+            answer = subprocess.run(
+                command, cwd=folder, capture_output=True, timeout=60, check=True
+            )
+            (found,) = json.loads(answer.stdout)["backfills"]
+            return dict(found)
+
+        found, killed = status(), 0
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                words = process.read_bytes().split(b"\0")
+                if b"lineage_backfill" in words and found["id"].encode() in words:
+                    os.kill(int(process.parent.name), signal.SIGKILL)
+                    killed += 1
+        assert killed
+        (airflow.folder / "go").touch()
+        until(lambda: airflow.state("provided", run) == "success")
+        assert len(airflow.started("slow.build", hour)) == 1
+        found = status()
+        assert found["state"] == "succeeded"
+        assert found["description"] == f"Airflow provided/{run}/repair/-1"
 
 
 class TestSparkInAirflow:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,3 +59,15 @@ def test_the_page_of_the_first_hour_is_short_and_the_path_that_the_story_takes()
     assert len([line for line in toml.splitlines() if line]) <= 10
     played = re.findall(r'self\.(?:tool|show)\(\s*"(\w+)"', (HERE / "story.py").read_text())
     assert played == verbs
+
+
+def test_the_package_for_airflow_names_what_it_holds() -> None:
+    folder = HERE.parents[2] / "examples" / "airflow_provider"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    for points in project["entry-points"].values():
+        for point in points.values():
+            module, _, name = point.partition(":")
+            file = folder / Path(*module.split("."))
+            file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+            defined = {one.name for one in ast.parse(file.read_text()).body if hasattr(one, "name")}
+            assert name in defined

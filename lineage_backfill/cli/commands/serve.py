@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.errors import UsageError
 from lineage_backfill.show import documents
 from lineage_backfill.web import server
 
@@ -35,12 +37,25 @@ def serve(
             metavar="NAME",
         ),
     ] = None,
+    allow_frame: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address whose pages may show these in a frame, such as Airflow's; repeatable.",
+            metavar="ORIGIN",
+        ),
+    ] = None,
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the pages in a browser.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show backfills, plans, lineage and settings in a browser, read-only, until Ctrl-C."""
+    for origin in allow_frame or ():
+        if not re.fullmatch(r"https?://[\w.:\[\]-]+", origin):
+            raise UsageError(
+                f"--allow-frame {origin} is not an origin",
+                hint="Give scheme, host and port, such as http://localhost:8080.",
+            )
     project = source.load()
     with server.listen(host, port, hint=_OTHER) as listening:
         address = server.address_of(listening)
@@ -60,4 +75,5 @@ def serve(
             if open_browser:
                 typer.launch(address)
 
-        server.serve(project, listening, names=allow_host or (), ready=ready)
+        names, frames = allow_host or (), allow_frame or ()
+        server.serve(project, listening, names=names, frames=frames, ready=ready)

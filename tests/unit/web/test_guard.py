@@ -44,6 +44,14 @@ def test_every_answer_bears_the_headers_that_protect_it(pages: FlaskClient, path
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 
+def test_only_pages_that_are_named_show_these_in_a_frame(tmp_path: Path) -> None:
+    airflow = "http://airflow.example:8080"
+    pages = make_pages(Shop.of(tmp_path).project, frames=(airflow,)).test_client()
+    headers = pages.get("/").headers
+    assert f"frame-ancestors {airflow}" in headers["Content-Security-Policy"]
+    assert "X-Frame-Options" not in headers
+
+
 @pytest.mark.parametrize(
     ("host", "trusted"),
     [

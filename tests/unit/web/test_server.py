@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lineage_backfill.cli.main import main
 from lineage_backfill.errors import AddressError, EnvironmentMissingError
 from lineage_backfill.web import server
 from tests.unit.web.shop import Shop
@@ -53,3 +54,8 @@ def test_without_the_extra_it_says_what_to_install(
     ):
         server.serve(project, listening, ready=lambda: None)
     assert "pip install 'lineage-backfill[serve]'" in raised.value.hint
+
+
+def test_a_frame_is_allowed_by_its_origin_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--allow-frame", "https://airflow.example/home"]) == 64
+    assert "is not an origin" in capsys.readouterr().err
