@@ -198,6 +198,15 @@ class Start:
     has_failed: bool = False
 
 
+def list_of(token: str) -> str:
+    """Return the name of the list that a token is in, "" if it is in none.
+
+    >>> list_of("store-0a1b.12"), list_of("store-0a1b")
+    ('store-0a1b', '')
+    """
+    return token.rpartition(".")[0]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
@@ -210,6 +219,12 @@ class Engine(Protocol):
     #: Whether every machine can determine the outcome of an attempt, not only the one that began
     #: it.
     is_shared: bool = False
+    #: Whether it does run specs with `runs`: a list of run specs, one after the other.
+    lists: bool = False
+
+    def takes_list(self, job: JobRef) -> bool:
+        """Whether runs of this job may be in a list with those of others."""
+        return self.lists
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the run keys of active runs from outside; None if the engine does not know them.
@@ -254,6 +269,13 @@ class Engine(Protocol):
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Submit the run spec and return a handle; a token never starts two attempts."""
+
+    def submit_list(self, specs: Mapping[str, Path]) -> list[str]:
+        """Submit run specs, by their tokens, as one list and return their handles.
+
+        `create_engine` does this for an engine with `lists`.
+        """
+        return [self.submit(path, token) for token, path in specs.items()]
 
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of the attempt with this token, None if it never began.

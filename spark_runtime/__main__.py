@@ -43,13 +43,13 @@ from spark_runtime.logs.history import History, history, parquet_history
 from spark_runtime.logs.rehearsal import rehearse
 from spark_runtime.logs.rows import RowsRequest, difference
 from spark_runtime.session import find_jars, get_session
-from spark_runtime.spec import load_spec
+from spark_runtime.spec import load_spec, load_specs
 from spark_runtime.tables.by_value import ByValue
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
 from spark_runtime.tables.places import place
 from spark_runtime.tables.tables import Tables
-from spark_runtime.worker import serve
+from spark_runtime.worker import Worker, serve
 from spark_runtime.write.reconcile import reconcile
 
 
@@ -185,14 +185,19 @@ def _serve(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
 
 def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     if options.spec is not None:
-        specs = [load_spec(options.spec)]
+        specs = load_specs(options.spec)
     else:
         specs, project_conf = _scheduled(options)
         conf = {**project_conf, **conf}
     spark = get_session(conf)
     tables = Tables(spark)
-    succeeded = all(run(spark, spec, tables).state == "succeeded" for spec in specs)
-    if "DATABRICKS_RUNTIME_VERSION" not in os.environ:  # its sessions are not ours to stop
+    is_ours = "DATABRICKS_RUNTIME_VERSION" not in os.environ  # else its sessions are not
+    if options.spec is not None and len(specs) > 1:  # a list: no run waits for another
+        one = Worker(spark).run if is_ours else lambda spec: run(spark, spec, tables)
+        succeeded = [one(spec).state for spec in specs].count("succeeded") == len(specs)
+    else:
+        succeeded = all(run(spark, spec, tables).state == "succeeded" for spec in specs)
+    if is_ours:
         spark.stop()
     return 0 if succeeded else 1
 

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from lineage_backfill.errors import SpecError
 from lineage_backfill.runspec.parse import parse_spec
@@ -34,10 +35,20 @@ def write_atomically(path: Path, text: str) -> None:
 
 def load_spec(path: str | Path) -> RunSpec:
     """Read a run spec from a file; raises SpecError."""
+    return parse_spec(_document(path))
+
+
+def load_specs(path: str | Path) -> list[RunSpec]:
+    """Read a run spec from a file, or the `runs` of a list; raises SpecError."""
+    document = _document(path)
+    runs = document.get("runs") if isinstance(document, dict) else None
+    return [parse_spec(document)] if runs is None else [parse_spec(run) for run in runs]
+
+
+def _document(path: str | Path) -> Any:
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(f"run spec {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SpecError(f"run spec {path} is not JSON: {error}") from error
-    return parse_spec(document)

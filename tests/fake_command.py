@@ -1,8 +1,7 @@
-"""A program without Spark that does one run spec: for the command engine."""
+"""A program without Spark that does one run spec, or a list: for the command engine."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,5 +10,4 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests import fake_worker
 
-spec = json.loads(Path(sys.argv[1]).read_text())
-sys.exit(fake_worker.run(spec, Path.cwd() / "journal") != "succeeded")
+sys.exit(fake_worker.run_all(Path(sys.argv[1]), Path.cwd() / "journal"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import zipfile
 from pathlib import Path
@@ -36,8 +35,7 @@ def main() -> int:
     command, flag, path = options.arguments
     assert (command, flag) == ("run", "--spec")
     (spec_file,) = (Path(one) for one in options.files.split(",") if Path(one).name == path)
-    spec = json.loads(spec_file.read_text())
-    return int(fake_worker.run(spec, Path.cwd() / "journal") != "succeeded")
+    return int(fake_worker.run_all(spec_file, Path.cwd() / "journal"))
 
 
 sys.exit(main())

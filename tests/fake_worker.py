@@ -96,6 +96,12 @@ def run(spec: dict[str, Any], journal: Path) -> str:
     return state
 
 
+def run_all(path: Path, journal: Path) -> bool:
+    """Do the run spec in a file, or all runs of a list; return whether one failed."""
+    spec = json.loads(path.read_text())
+    return {run(one, journal) for one in spec.get("runs", [spec])} != {"succeeded"}
+
+
 def commit(spec: dict[str, Any], journal: Path) -> None:
     """Replace the partitions in scope, each of them one more than the sum of its inputs."""
     for output in spec.get("outputs", ()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from lineage_backfill.engines.lists import ListEngine
 from lineage_backfill.plugins import Plugins
 from lineage_backfill.ports import Engine
 
@@ -37,4 +38,4 @@ def create_engine(
     engine: Engine = _PLUGINS.create(
         kind, settings, ENGINES, name=name, project=project, state_dir=state_dir
     )
-    return engine
+    return ListEngine(engine) if engine.lists else engine

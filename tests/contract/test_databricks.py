@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,11 @@ from databricks.sdk.service import jobs
 from databricks.sdk.service.jobs import TerminationCodeCode as Code
 from databricks.sdk.service.jobs import TerminationTypeType as Type
 
-from lineage_backfill.engines import create_engine
+from lineage_backfill.engines import create_engine, lists
 from lineage_backfill.engines.databricks import api
 from lineage_backfill.engines.databricks.engine import DatabricksEngine
 from lineage_backfill.engines.databricks.jobs import MAIN
+from lineage_backfill.engines.lists import ListEngine
 from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime
 from lineage_backfill.errors import (
     ConfigError,
@@ -33,7 +34,7 @@ from lineage_backfill.errors import (
 )
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
 from tests.fake_databricks import GOOD, VOLUME, Ends, FakeRun, FakeWorkspace, serve
 from tests.fakes import log_of, planned_run
 from tests.unit.partitions.support import calendar
@@ -475,49 +476,120 @@ def test_stale_lists_start_nothing_twice(bench: Bench) -> None:
     assert len(bench.fake.runs) == 1
 
 
+class Campaign:
+    """Drivers that die at random requests, before or after the workspace did them.
+
+    `recorded` is what the run store holds: the tokens, and the name of the run of each.
+    """
+
+    def __init__(self, bench: Bench, seed: int, **settings: Any) -> None:
+        self.bench, self.chance = bench, random.Random(seed)
+        self.settings = {"volume": VOLUME, "poll": 0.001, **settings}
+        self.recorded: dict[str, str] = {}
+        self.done: dict[str, Outcome] = {}
+
+    def record(self, *tokens: str) -> dict[str, Path]:
+        self.recorded |= {token: f"r-{len(self.recorded) + n}" for n, token in enumerate(tokens)}
+        return {token: self.spec(token) for token in tokens}
+
+    def spec(self, token: str) -> Path:
+        spec = json.loads(self.bench.spec("any").read_text())
+        spec |= {"token": token, "run_id": self.recorded[token]}
+        if "cluster" in self.settings:
+            spec["job"] = entry("succeed")
+        path = self.bench.folder / "runs" / f"{token}.spec.json"
+        spec["result_path"] = str(path).replace("spec", "result")
+        path.write_text(json.dumps(spec))
+        return path
+
+    def drive(self, engine: Engine, begin: Callable[[Engine], object]) -> None:
+        """Find what is under way, or begin more, until all has ended or the driver is dead."""
+        open_ = [one for one in self.recorded if one not in self.done]
+        if not open_:
+            begin(engine)
+            open_ = [one for one in self.recorded if one not in self.done]
+        handles = {one: engine.find(self.spec(one), one) for one in open_}
+        while handles:
+            for token, handle in list(handles.items()):
+                assert handle is not None
+                if (outcome := engine.poll(handle)).state.is_final:
+                    self.done[token] = outcome
+                    del handles[token]
+            with suppress(queue.Empty):
+                self.bench.ended.get(timeout=0.01)
+            fuse = self.bench.fake.fuse
+            if fuse is not None and len(self.bench.fake.requests) > fuse:
+                raise ServiceUnreachableError("killed")
+
+    def run(self, begin: Callable[[Engine], object], kills: int = 50) -> None:
+        fake = self.bench.fake
+        while kills:
+            engine = self.engine()
+            fake.fuse = len(fake.requests) + self.chance.randint(1, 12)
+            fake.fuse_after = self.chance.random() < 0.5
+            try:
+                while True:
+                    self.drive(engine, begin)
+            except ServiceUnreachableError:
+                kills -= 1
+                engine.close()
+                fake.fuse = None
+        self.drive(self.engine(), lambda _engine: None)
+
+    def engine(self) -> Engine:
+        made = self.bench.engine(**self.settings)
+        found = ListEngine(made) if made.lists else made
+        found.listen(self.bench.ended.put)
+        return found
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_kills_of_the_driver_at_any_request_submit_nothing_twice_and_lose_nothing(
     bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver dies at a random request, before or after the workspace did it; the next resumes."""
     monkeypatch.setattr(api, "_REPEATED", 1)
-    chance = random.Random(seed)
+    one = Campaign(bench, seed)
     number = bench.fake.job("daily", "backfill_key", "lineage_backfill_spec")
-    bench.fake.does["daily"] = lambda run: chance.choice([None, leave_result(bench.fake, run)])
-    done: dict[str, AttemptState] = {}
-    recorded: list[str] = []  # what the run store holds
-    kills = 0
-    while kills < 50:
-        engine = bench.engine(volume=VOLUME, poll=0.001)
-        bench.fake.fuse = len(bench.fake.requests) + chance.randint(1, 12)
-        bench.fake.fuse_after = chance.random() < 0.5
-        try:
-            while True:
-                open_ = [one for one in recorded if one not in done]
-                if not open_:
-                    open_ = [f"t-{len(recorded) + index}" for index in range(2)]
-                    recorded += open_
-                handles = {one: engine.find(bench.spec(one), one) for one in open_}
-                while handles:
-                    for token, handle in list(handles.items()):
-                        assert handle is not None
-                        if (outcome := engine.poll(handle)).state.is_final:
-                            done[token] = outcome.state
-                            del handles[token]
-                    with suppress(queue.Empty):
-                        bench.ended.get(timeout=0.01)
-                    if len(bench.fake.requests) > bench.fake.fuse:
-                        raise ServiceUnreachableError("killed")
-        except ServiceUnreachableError:
-            kills += 1
-            engine.close()
-            bench.fake.fuse = None
-    last = bench.engine(volume=VOLUME, poll=0.001)
-    for token in recorded:
-        if token not in done:
-            handle = last.find(bench.spec(token), token)
-            assert handle is not None
-            done[token] = bench.end(last, handle).state
-    assert set(done.values()) == {AttemptState.SUCCEEDED}
-    tokens = [one.token for one in bench.fake.started_by(number)]
-    assert sorted(map(str, tokens)) == sorted(recorded)
+    bench.fake.does["daily"] = lambda run: one.chance.choice([None, leave_result(bench.fake, run)])
+    one.run(lambda _engine: one.record(*(f"t-{len(one.recorded) + n}" for n in range(2))))
+    assert {outcome.state for outcome in one.done.values()} == {AttemptState.SUCCEEDED}
+    tokens = [run.token for run in bench.fake.started_by(number)]
+    assert sorted(map(str, tokens)) == sorted(one.recorded)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_of_the_driver_do_no_run_of_a_list_twice_and_lose_none(
+    bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_REPEATED", 1)
+    monkeypatch.setattr(lists, "_LOOK", 0.01)
+    one = Campaign(bench, seed, lists=True, cluster={"existing_cluster_id": "c-1"})
+    worked: list[str] = []  # runs, by name
+
+    def task(spec: Mapping[str, Any]) -> Ends:
+        for run in spec.get("runs", [spec]):
+            result = {"token": run["token"], "state": "succeeded", "outputs": []}
+            Path(run["result_path"]).write_text(json.dumps(result))
+            worked.append(run["run_id"])
+        return GOOD
+
+    def begin(engine: Engine) -> None:
+        again = [
+            token
+            for token, outcome in one.done.items()
+            if outcome.state is not AttemptState.SUCCEEDED
+        ]
+        for token in again:  # alone, as a run loop does; it is the same run
+            one.recorded[f"{token.replace('.', '-')}-again"] = one.recorded[token]
+            del one.done[token], one.recorded[token]
+        if not again:
+            name = f"t-{len(one.recorded)}"
+            engine.submit_list(one.record(*(f"{name}.{n}" for n in (1, 2, 3))))
+
+    bench.fake.task = task
+    one.run(begin, kills=25)
+    while any(outcome.state is not AttemptState.SUCCEEDED for outcome in one.done.values()):
+        one.drive(one.engine(), begin)
+    assert sorted(worked) == sorted(one.recorded.values())
+    tokens = [run.token for run in bench.fake.runs.values()]
+    assert len(set(tokens)) == len(tokens)

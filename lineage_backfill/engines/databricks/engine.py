@@ -69,7 +69,8 @@ class DatabricksSettings:
     as the SDK finds. `jobs` names the jobs of the workspace that run ours: a name, an id, or a
     table of `job` and the tasks that `only` run. With `development` deployed names begin with
     `[dev USER]`. Run specs and results are in `volume`. A job with an entrypoint that is not in
-    `jobs` runs on `cluster`. It polls every `poll` seconds; `timeout` is that of one request.
+    `jobs` runs on `cluster`; with `lists`, all that are ready at once are one run. It polls every
+    `poll` seconds; `timeout` is that of one request.
     """
 
     host: str = ""
@@ -79,6 +80,7 @@ class DatabricksSettings:
     development: bool = False
     volume: str = ""
     cluster: Mapping[str, Any] = field(default_factory=dict)
+    lists: bool = False
     poll: float = 5
     timeout: float = 30
 
@@ -157,7 +159,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         )
         self._project, self._state_dir = project, state_dir
         self._calendar, self._conf, self._entrypoint = calendar, conf, entrypoint
-        self.can_undo = bool(given.volume)
+        self.can_undo, self.lists = bool(given.volume), given.lists
         self._volume = given.volume.rstrip("/")
         self._ask, self._find = self._workspace.ask, self._workspace.find
         self._user = self._prefix = ""
@@ -209,6 +211,13 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         """Raise UnfitRunError if the workspace has no such job, or lacks one of its tasks."""
         if (found := self._job(job, self._entrypoint(job))) is not None:
             found.refuse_unfit(has_volume=bool(self._volume))
+
+    def takes_list(self, job: JobRef) -> bool:
+        return self.lists and bool(self._entrypoint(job)) and job.name not in self._given.jobs
+
+    def left(self, spec_path: Path, token: str) -> Outcome | None:
+        files = AttemptFiles(spec_path)
+        return self._result(files) if files.has_token(token) else None
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running runs of others."""
@@ -305,8 +314,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         ref = JobRef(spec["job"]["namespace"], spec["job"]["name"])
         job = self._job(ref, spec["job"].get("entrypoint"))
         is_sent = job is None or job.takes_spec
-        name = _ATTEMPT_FILE.sub("_", spec["token"])
-        one = _Attempt(files, spec, job, f"{self._volume}/{name}.spec.json" if is_sent else None)
+        one = _Attempt(files, spec, job, self._place(spec, "spec") if is_sent else None)
         known = self._known.get(spec["run_id"])
         if known is not None and known.id and known.facts.get("token") == spec["token"]:
             one.run_id = int(known.id)
@@ -334,7 +342,9 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
     def _start(self, one: _Attempt) -> int:
         token, path, job = one.spec["token"], one.spec_path, one.job
         if path is not None:
-            there = {**one.spec, "result_path": _result_path(path)}
+            there = self._there(one.spec)
+            if "runs" in there:
+                there["runs"] = [self._there(run) for run in there["runs"]]
             self._upload(path, json.dumps(there).encode())
         if job is not None:
             _refuse_undo(job, one.spec)
@@ -362,6 +372,14 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         )
         return int(began.bind()["run_id"])
 
+    def _place(self, spec: Mapping[str, Any], what: str) -> str:
+        """Return the path of a file of an attempt in the volume."""
+        return f"{self._volume}/{_ATTEMPT_FILE.sub('_', spec['token'])}.{what}.json"
+
+    def _there(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a run spec with its result in the volume."""
+        return {**spec, "result_path": self._place(spec, "result")}
+
     def _shipped(self, name: str, content: bytes) -> str:
         """Return the path of some code in the volume, by its hash: it is never replaced."""
         path = f"{self._volume}/{hashlib.sha256(content).hexdigest()[:16]}-{name}"
@@ -387,7 +405,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         if one.run is None:
             why = f"run {one.run_id} was deleted in Databricks: what it did is unknown"
             gone = Outcome(state=AttemptState.FAILED, error=why)
-            self._finish(one, self._result(one) or gone)
+            self._finish(one, self._result(one.files) or gone)
         elif is_over(one.run):
             error = self._keep_log(one, one.run)
             outcome = outcome_of(one.run, error, is_cancelled=one.is_cancelled)
@@ -399,7 +417,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
 
     def _judged(self, one: _Attempt, outcome: Outcome, run: Run) -> Outcome:
         """Return the outcome by the result, else by the tables' logs, else by the workspace."""
-        if (left := self._result(one)) is not None:
+        if (left := self._result(one.files)) is not None:
             return left
         if outcome.state is not AttemptState.SUCCEEDED:
             return outcome
@@ -410,15 +428,16 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
             return Outcome(state=AttemptState.FAILED, error=why)
         return proved or outcome
 
-    def _result(self, one: _Attempt) -> Outcome | None:
+    def _result(self, files: AttemptFiles) -> Outcome | None:
         """Return the outcome in the attempt's result, which is copied from the volume."""
-        if one.spec_path is not None:
-            path = _result_path(one.spec_path)
+        if self._volume:
+            spec = files.spec()
+            path = self._place(spec, "result")
             found = self._find(lambda to: to.files.download(path).contents)
             if found is not None:
-                with whole_file(Path(one.spec["result_path"]), is_private=True) as file:
+                with whole_file(Path(spec["result_path"]), is_private=True) as file:
                     file.write(found.read())
-        return one.files.outcome()
+        return files.outcome()
 
     def _keep_log(self, one: _Attempt, run: Run) -> str:
         """Write what each task printed next to the run spec; return the error of a failed one."""
@@ -446,10 +465,6 @@ def development_prefix(user: str) -> str:
 
 def _output(to: WorkspaceClient, run_id: int) -> RunOutput:
     return to.jobs.get_run_output(run_id)
-
-
-def _result_path(spec_path: str) -> str:
-    return spec_path.removesuffix("spec.json") + "result.json"
 
 
 def _refuse_undo(job: Existing, spec: Mapping[str, Any]) -> None:

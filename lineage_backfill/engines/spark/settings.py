@@ -33,11 +33,13 @@ class SparkSettings:
     `python` runs the jobs, `env` is added to its environment. `py_files` names folders, modules,
     archives or URLs that are sent besides the project's code. `memory` ("4g") limits each process
     of a worker, if the system supports it; the JVM's heap is set accordingly. `arguments` are other
-    options of spark-submit. Relative paths start from the project's folder.
+    options of spark-submit. With `lists`, an application does all runs that are ready at once.
+    Relative paths start from the project's folder.
     """
 
     master: str = ""
     deploy_mode: Literal["client", "cluster"] = "client"
+    lists: bool = False
     workers: int = 1
     python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +92,11 @@ def read_settings(settings: Mapping[str, Any]) -> SparkSettings:
             hint=_GONE[name].format(value=settings[name]),
         )
     given = SparkSettings(**settings)
+    if given.lists and given.deploy_mode == "client":
+        raise ConfigError(
+            '`lists` has no meaning with deploy_mode = "client"',
+            hint="Remove it: there each worker does one run after the other.",
+        )
     if given.deploy_mode == "cluster":
         for name in (name for name in _OF_WORKERS if name in settings):
             raise ConfigError(

@@ -52,6 +52,7 @@ class SparkSubmitEngine(ProcessEngine):
 
     def __init__(self, given: SparkSettings, *, project: Path, state_dir: Path) -> None:
         super().__init__(project=project, state_dir=state_dir, env=given.env)
+        self.lists = given.lists
         self._conf = {**_DELTA, **given.conf}
         if given.python:
             self._conf.setdefault("spark.pyspark.python", given.python)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -45,6 +46,7 @@ from lineage_backfill.ports import (
     RunRecord,
     RunStore,
     Trace,
+    list_of,
 )
 from lineage_backfill.project.run_rules import Failure
 from lineage_backfill.runs.cutoff import Cutoff
@@ -152,7 +154,8 @@ class RunLoop:
         self._timed_out: set[str] = set()
         every = services.jobs.items()
         self._windows = {ref: one.window for ref, one in every if one.window is not None}
-        self._shut: set[JobRef] = set()  # the jobs outside of their window
+        self._held: set[JobRef] = set()  # jobs outside of their window, or whose list is under way
+        self._listed: dict[JobRef, str] = {}  # jobs whose runs may be in a list, with their engine
         self._deadline: float | None = None
         self._over = threading.Event()
 
@@ -167,6 +170,8 @@ class RunLoop:
         for name, engine in self._engines.items():
             engine.remember(known, self._keep)
             engine.listen(partial(self._notify, name))
+            jobs = {run.job for run in runs.values() if run.engine == name}
+            self._listed |= {job: name for job in jobs if engine.takes_list(job)}
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
         heartbeat.start()
         try:
@@ -309,7 +314,24 @@ class RunLoop:
                 if cut_off:
                     self._needed[run.id] = needed
                 starting.append(self._open(needed, cut_off))
-        return starting, skipped
+        return self._in_lists(starting), skipped
+
+    def _in_lists(self, starting: Sequence[Attempt]) -> list[Attempt]:
+        """Give runs that are one list their tokens in it.
+
+        What one run can do to the others after it, a timeout or a crash, needs it to be alone.
+        """
+        lists: dict[str, list[Attempt]] = {}
+        for one in starting:
+            limits = self._limits(one.run)
+            may_share = self._tries[one.run.id] == 1 and limits.idempotent and not limits.timeout
+            engine = self._listed.get(one.run.job) if may_share else None
+            lists.setdefault(engine or one.token, []).append(one)
+        return [
+            replace(one, token=f"{group[0].token}.{number}") if len(group) > 1 else one
+            for group in lists.values()
+            for number, one in enumerate(group, start=1)
+        ]
 
     def _judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
         if self._cutoff is None or not self._record.settings.cutoff:
@@ -357,13 +379,12 @@ class RunLoop:
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
         """Submit attempts to their engines; returns the accepted ones with their handles."""
-        handed_over = []
-        for attempt in starting:
-            self._running[attempt.token] = attempt
+        handed_over: list[tuple[Attempt, str]] = []
+        for _, group in groupby(starting, key=lambda one: list_of(one.token) or one.token):
+            attempts = list(group)
+            self._running |= {one.token: one for one in attempts}
             try:
-                self._write_spec(attempt)
-                self._ensure_lease()
-                handle = self._engines[attempt.engine].submit(attempt.spec_path, attempt.token)
+                handles = self._begin(attempts)
             except (StoreError, ConflictError):
                 raise
             except BackfillError as error:
@@ -372,13 +393,26 @@ class RunLoop:
                     error=error.full_text,
                     transient=isinstance(error, ServiceUnreachableError),
                 )
-                self._happened.put(partial(self._finish_attempt, attempt, refused))
-            else:
-                self._handles[attempt.engine, handle] = attempt.token
-                self._await_end(attempt, self._clock.now())
-                handed_over.append((attempt, handle))
-                self._reporter.run_started(attempt.run, attempt.number)
+                for one in attempts:
+                    self._happened.put(partial(self._finish_attempt, one, refused))
+                continue
+            for one, handle in zip(attempts, handles, strict=True):
+                self._handles[one.engine, handle] = one.token
+                self._await_end(one, self._clock.now())
+                handed_over.append((one, handle))
+                self._reporter.run_started(one.run, one.number)
         return handed_over
+
+    def _begin(self, attempts: Sequence[Attempt]) -> list[str]:
+        """Submit one attempt, or several as a list."""
+        first, *others = attempts
+        for one in attempts:
+            self._write_spec(one)
+        self._ensure_lease()
+        engine = self._engines[first.engine]
+        if others:
+            return engine.submit_list({one.token: one.spec_path for one in attempts})
+        return [engine.submit(first.spec_path, first.token)]
 
     def _ensure_lease(self) -> None:
         """Make sure, right before a submission, that no other executor has taken over.
@@ -573,13 +607,15 @@ class RunLoop:
                     self._engines[engine].cancel(handle)
 
     def _mind_windows(self) -> None:
-        """Hold the jobs whose runs may not start at this time."""
+        """Hold the jobs whose runs may not start at this time, or wait for the next list."""
         now = self._clock.now()
         shut = {ref: window for ref, window in self._windows.items() if not window.is_open(now)}
-        if shut.keys() != self._shut:
-            self._shut = set(shut)
-            self._scheduler.hold(self._shut)
-            for window in sorted({str(shut[ref]) for ref in self._scheduler.held}):
+        busy = {one.engine for one in self._running.values() if list_of(one.token)}
+        held = shut.keys() | {ref for ref, engine in self._listed.items() if engine in busy}
+        if held != self._held:
+            self._held = held
+            self._scheduler.hold(held)
+            for window in sorted({str(shut[ref]) for ref in self._scheduler.held & shut.keys()}):
                 self._reporter.waiting(f"runs start only between {window}")
 
     def _count_failures(self) -> list[Move]:

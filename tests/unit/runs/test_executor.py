@@ -22,7 +22,7 @@ from lineage_backfill.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
@@ -35,6 +35,7 @@ from lineage_backfill.ports import (
     RunStore,
     Start,
     Submission,
+    list_of,
 )
 from lineage_backfill.project.run_rules import RunWindow
 from lineage_backfill.runs.drive.clock import SystemClock
@@ -1098,6 +1099,66 @@ def test_runs_wait_for_their_window_and_those_under_way_go_on_past_it(
         clock.shift = timedelta(hours=26.5)
         wait_until(lambda: bench.states(backfill_id)["b"] is RunState.SUCCEEDED)
     assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+class ListingEngine(FakeEngine):
+    """Takes lists, and keeps the runs of each; `is_early` once one came while others ran."""
+
+    lists, is_early = True, False
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.given: list[list[str]] = []
+
+    def submit_list(self, specs: Mapping[str, Path]) -> list[str]:
+        self.is_early |= self.known.keys() != self.ended.keys()
+        self.given.append([path.name.partition("-")[0] for path in specs.values()])
+        names = {list_of(token) for token in specs}
+        assert list(specs) == [f"{names.copy().pop()}.{n}" for n in range(1, len(specs) + 1)]
+        return super().submit_list(specs)
+
+
+def test_runs_that_are_ready_are_one_list_and_the_next_one_waits_for_its_end(
+    bench: Bench,
+) -> None:
+    engine = ListingEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    with driving(executor, backfill_id, engine):
+        engine.wait_for(2)
+        assert engine.given == [["a", "e"]]
+        first, second = engine.known
+        engine.end(first)
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.SUCCEEDED)
+        engine.end(second)
+        engine.wait_for(4)
+        assert engine.given == [["a", "e"], ["b", "c"]]
+        engine.release()
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+    assert engine.submitted[-1] == ("d", 1)
+    assert len(engine.given) == 2, "one run is no list"
+    assert not engine.is_early
+
+
+def test_what_is_tried_again_or_may_not_be_is_alone(bench: Bench) -> None:
+    engine = ListingEngine({("b", 1): failed(transient=True), ("c", 1): failed(transient=True)})
+    limits = {"slow": JobLimits(timeout=timedelta(hours=1)), "once": JobLimits(idempotent=False)}
+    executor = bench.executor(
+        engine, max_parallel=9, jobs={JobRef("n", name): one for name, one in limits.items()}
+    )
+    ready = [planned_run(name) for name in "abc"] + [planned_run(name, job=name) for name in limits]
+    backfill_id = executor.start(plan_of(*ready))
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.given == [["a", "b", "c"]]
+    assert sorted(engine.submitted[3:]) == [("b", 2), ("c", 2), ("once", 1), ("slow", 1)]
+
+
+def test_a_list_that_the_engine_refuses_is_a_failed_attempt_of_each(bench: Bench) -> None:
+    class Refusing(RefusingEngine, ListingEngine):
+        pass
+
+    executor, backfill_id = start(bench, Refusing(), plan_of(planned_run("a"), planned_run("b")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.told.lines == [f"failed {run} the queue is closed. Open it." for run in "ab"]
 
 
 class Unreachable:
