@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -17,7 +17,7 @@ from databricks.sdk.service.jobs import TerminationTypeType as Type
 from lineage_backfill.cli.main import main
 from spark_runtime.job.context import RunContext
 from tests.events import event, write_events
-from tests.fake_databricks import GOOD, FakeRun, FakeWorkspace, serve
+from tests.fake_databricks import GOOD, VOLUME, Ends, FakeRun, FakeWorkspace, serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "databricks.md").read_text(encoding="utf-8")
 NOON = "2024-06-17T12:00:00Z"
@@ -69,6 +69,7 @@ def past(
     return event(job, reads, writes) | ended
 
 
+ENTRY = 'entrypoint = "pipeline.jobs:daily"\nbatch = "key"\n'
 RUNS = [
     *(past("load", day, [], ["raw"]) for day in range(1, 17)),
     *(past("daily", day, ["raw"], ["orders"]) for day in range(1, 4)),
@@ -195,3 +196,29 @@ def test_a_run_that_fails_ends_the_command_with_3(
     asked = ["run", "--job", "daily", "--partitions", "2024-06-04", "--yes", "--now", NOON]
     assert main(asked) == 3
     assert "RUN_EXECUTION_ERROR: boom" in "".join(capsys.readouterr())
+
+
+def test_jobs_that_are_not_in_the_workspace_are_one_run_for_all_that_is_ready(
+    workspace: FakeWorkspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path("lineage-backfill.toml")
+    engine = f'lists = true\nvolume = "{VOLUME}"\ncluster = {{ existing_cluster_id = "c-1" }}\n'
+    table = 'table = "main.shop.orders"\ncolumn = "day"\n[[job]]'
+    project = file.read_text().replace("poll = 0.01\n", f"poll = 0.01\n{engine}")
+    project = project.replace("max_parallel = 1", "max_parallel = 10").replace("[[job]]", table)
+    file.write_text(project.replace('engine = "databricks"\n', f'engine = "databricks"\n{ENTRY}'))
+    done: list[list[str]] = []
+
+    def task(spec: Mapping[str, Any]) -> Ends:
+        runs = spec.get("runs", [spec])
+        done.append([key["key"] for run in runs for key in run["keys"]])
+        for run in runs:
+            result = {"token": run["token"], "state": "succeeded", "outputs": []}
+            Path(run["result_path"]).write_text(json.dumps(result))
+        return GOOD
+
+    workspace.task = task
+    asked = ["run", "--job", "daily", "--from", "2024-06-01", "--to", "2024-06-04", "--yes"]
+    assert main([*asked, "--now", NOON]) == 0, capsys.readouterr()
+    assert done == [["2024-06-01", "2024-06-02", "2024-06-03", "2024-06-04"]]
+    assert len(workspace.runs) == 1
