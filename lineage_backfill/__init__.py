@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lineage_backfill.planning.planner import build_plan as build_plan
     from lineage_backfill.plans.document import plan_from_dict as plan_from_dict
     from lineage_backfill.plans.document import plan_to_dict as plan_to_dict
+    from lineage_backfill.plans.notice import Notice as Notice
     from lineage_backfill.plans.plan import Plan as Plan
     from lineage_backfill.plans.plan import PlannedJob as PlannedJob
     from lineage_backfill.plans.plan import PlannedRun as PlannedRun
@@ -79,6 +80,7 @@ _HOME = {
     "JobNode": "lineage.snapshot",
     "JobRef": "model",
     "LineageSnapshot": "lineage.snapshot",
+    "Notice": "plans.notice",
     "ObservedRun": "lineage.snapshot",
     "Plan": "plans.plan",
     "PlannedJob": "plans.plan",

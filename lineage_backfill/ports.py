@@ -15,6 +15,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.snapshot import ObservedRun as ObservedRun  # noqa: PLC0414 (public)
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
 
 
@@ -30,16 +31,16 @@ class LineageSource(Protocol):
 class FoldedSource(LineageSource, Protocol):
     """A lineage source of events, which become one lineage with those of other sources."""
 
-    def fold(self, builder: LineageBuilder) -> list[str]:
-        """Add all events, and return warnings; raises LineageError as `read` does."""
+    def fold(self, builder: LineageBuilder) -> list[Notice]:
+        """Add all events, and return notices; raises LineageError as `read` does."""
 
 
 @runtime_checkable
 class BuiltSource(LineageSource, Protocol):
     """A lineage source of events that judges all of them first."""
 
-    def built(self) -> tuple[LineageBuilder, list[str], datetime]:
-        """Return all events, folded, with warnings and the time; raises LineageError as `read`."""
+    def built(self) -> tuple[LineageBuilder, list[Notice], datetime]:
+        """Return all events, folded, with notices and the time; raises LineageError as `read`."""
 
 
 @runtime_checkable

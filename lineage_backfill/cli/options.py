@@ -12,10 +12,10 @@ from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from lineage_backfill.cli.values import read_duration
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import BackfillError, UsageError
 from lineage_backfill.project import Project
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
@@ -366,11 +366,27 @@ DatasetsArgument = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _backfills(context: Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the backfills whose id or title begins as typed, for the completion of a shell."""
+    given = context.params
+    source = SourceOptions(config=given.get("config"), target=given.get("target"))
+    try:
+        with source.open(code=False).open_store() as store:
+            records = store.backfills()
+    except BackfillError:
+        return []
+    by_title = [(one.title, one.id) for one in records if incomplete and one.title]
+    return [*((one.id, one.title or one.changed) for one in records), *by_title]
+
+
 BackfillArgument = Annotated[
     str | None,
     Argument(
-        help="Backfill id, or its beginning; by default the newest.",
+        help="Backfill id, or its beginning, or a title; by default the newest.",
         metavar="BACKFILL",
+        autocompletion=_backfills,
         show_default=False,
     ),
 ]

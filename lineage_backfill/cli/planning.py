@@ -14,20 +14,15 @@ from lineage_backfill.cli.requests import NameLookup, asks_logs, load_request, r
 from lineage_backfill.cli.values import read_moment, read_now
 from lineage_backfill.critic.explain import Explanation
 from lineage_backfill.errors import StoreError, UsageError
-from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.plans.document import RunReader, plan_from_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
 from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import documents
-from lineage_backfill.show.text import counted
 from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
-
-#: Most warnings of the lineage that are printed with a plan.
-_SHOWN_WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +74,6 @@ def _request(
     workspace = source.open(as_of=now)
     if loaded is not None:
         _refuse_other_lineage(loaded, workspace)
-    _warn(workspace.snapshot)
     planning = Planning(workspace)
     request = read_request(datasets, options, workspace.resolver, loaded)
     if asks_logs(options):
@@ -98,18 +92,6 @@ def _refuse_other_lineage(loaded: Request, workspace: Workspace) -> None:
         raise UsageError(
             f"the request ignores runs that the project file does not: {', '.join(sorted(others))}",
             hint="Name them in `ignore_runs` of [lineage], so that each command leaves them out.",
-        )
-
-
-def _warn(snapshot: LineageSnapshot) -> None:
-    """Print the warnings of the lineage."""
-    more = len(snapshot.warnings) - _SHOWN_WARNINGS
-    for text in snapshot.warnings[:_SHOWN_WARNINGS]:
-        terminal.say(f"lineage: {text}", style="yellow")
-    if more > 0:
-        terminal.say(
-            f"lineage: {counted(more, 'more warning')}; list them with:"
-            " lineage-backfill lineage show"
         )
 
 

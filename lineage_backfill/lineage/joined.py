@@ -53,7 +53,7 @@ def joined(parts: Sequence[LineageSnapshot]) -> LineageSnapshot:
         column_edges=tuple(sorted(columns)),
         history=_history(chain.from_iterable(part.history for part in parts)),
         taken_at=max(filter(None, (one.taken_at for one in parts)), default=None),
-        warnings=tuple(dict.fromkeys(chain.from_iterable(one.warnings for one in parts))),
+        notices=tuple(dict.fromkeys(chain.from_iterable(one.notices for one in parts))),
     )
 
 

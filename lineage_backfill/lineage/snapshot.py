@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plans.notice import Notice, in_families
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -127,7 +128,7 @@ class ObservedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class LineageSnapshot:
     """The lineage from one source at one time.
 
-    `taken_at` is aware and in UTC. `warnings` are sentences about problems of the source.
+    `taken_at` is aware and in UTC. `notices` tell the problems of the source.
     """
 
     jobs: Mapping[JobRef, JobNode]
@@ -136,7 +137,7 @@ class LineageSnapshot:
     history: tuple[ObservedRun, ...] = ()
     source: str = "memory"  # events, marquez, snapshot, project, memory
     taken_at: datetime | None = None
-    warnings: tuple[str, ...] = field(default=())
+    notices: tuple[Notice, ...] = ()
 
     @classmethod
     def of(
@@ -157,6 +158,11 @@ class LineageSnapshot:
             datasets={ref: dataset_map[ref] for ref in sorted(dataset_map)},
             **rest,
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices as sentences, one for each family."""
+        return tuple(in_families(self.notices))
 
     @cached_property
     def content_hash(self) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _Refs = tuple[DatasetRef, ...]
 #: What a snapshot holds beside jobs and datasets.
-_REST = ("column_edges", "history", "source", "taken_at", "warnings")
+_REST = ("column_edges", "history", "notices", "source", "taken_at")
 
 
 def _named(edge: ReadDeclaration | WriteDeclaration) -> DatasetRef:

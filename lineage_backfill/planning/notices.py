@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from lineage_backfill.lineage.inference.infer import skipping
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, listed
 from lineage_backfill.partitions.calendar import TimeAxis
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -31,6 +32,8 @@ def notices(
 ) -> Iterator[Notice]:
     """Yield the warnings; `unknown` are the roots whose partitioning is unknown."""
     results = propagation.results
+    if resolver.snapshot.notices:
+        yield from _of_lineage(resolver.snapshot, propagation)
     if resolver.troubles:
         yield from map(Notice, _troubles(resolver, results))
     for data, readers in propagation.read_whole.items():
@@ -62,6 +65,25 @@ def notices(
     ):
         if jobs_found:
             yield Notice(f"{text}: {listed(jobs_found, name=lambda facts: str(facts.ref))}")
+
+
+def _of_lineage(snapshot: LineageSnapshot, propagation: Propagation) -> Iterator[Notice]:
+    """Yield the notices of the lineage that bear on the plan, and how many others there are."""
+    met = set[DatasetRef]()
+    for facts in propagation.results:
+        met |= {edge.data.ref for edge in facts.inputs}
+        met |= {edge.data.ref for edge in facts.outputs}
+    nodes = [snapshot.datasets[ref] for ref in met if ref in snapshot.datasets]
+    met = met.union(*(node.aliases for node in nodes))
+    names = {"", *map(str, met), *(str(facts.ref) for facts in propagation.results)}
+    others = 0
+    for one in snapshot.notices:
+        if one.leaves_out or one.name in names:
+            yield one
+        else:
+            others += 1
+    if others:
+        yield Notice(f"the lineage has {others:,} more warnings, on other names: `lineage show`")
 
 
 def _from_lineage(resolver: Resolver, results: Iterable[JobFacts]) -> Iterator[str]:

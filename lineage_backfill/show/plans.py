@@ -32,7 +32,7 @@ GROUPED_ABOVE = 30
 SHOWN_JOBS, SHOWN_GROUPS, SHOWN_ROOTS, SHOWN_NAMES = 200, 24, 3, 8
 #: What needs a decision for jobs that do not run, by the kind of their reason.
 _DECIDE = {
-    "unknown": "blocked: partitioning unknown",
+    "unknown": "blocked: a declaration is missing",
     "cycle": "blocked: part of a cycle",
     "protected": "protected (run with --allow-protected)",
     "not_idempotent": "not idempotent (run with --allow-not-idempotent)",
@@ -214,8 +214,8 @@ def decisions(plan: Plan) -> list[str]:
     order = [*_DECIDE, *(kind for kind in kinds if kind not in _DECIDE)]
     found = [f"{counted(kinds[k], 'job')} {_DECIDE.get(k, k)}" for k in order if kinds[k]]
     causes = {job.reason["text"] for job in plan.jobs if job.reason.get("kind") == "unknown"}
-    if 1 < len(causes) < kinds["unknown"]:
-        found[0] += f" ({len(causes):,} declarations are missing)"
+    if len(causes) > 1:
+        found[0] = found[0].replace("a declaration is", f"{len(causes):,} declarations are")
     partly = sum(job.status == "planned" and bool(job.left_stale) for job in plan.jobs)
     if partly:
         leave = "leaves" if partly == 1 else "leave"

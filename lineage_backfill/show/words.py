@@ -82,7 +82,7 @@ def of_project(taken_at: object) -> str:
 def in_a_word(reason: Mapping[str, Any]) -> str:
     """Return the kind of reason why a job does not run."""
     kind = str(reason.get("kind", ""))
-    return {"unknown": "partitioning unknown"}.get(kind, safe(kind.replace("_", " ")))
+    return {"unknown": "declaration missing"}.get(kind, safe(kind.replace("_", " ")))
 
 
 def unit_of(keys: KeySet) -> str:

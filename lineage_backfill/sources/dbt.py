@@ -18,6 +18,7 @@ from lineage_backfill.lineage.identity.merge import last_completed, newest_of
 from lineage_backfill.lineage.identity.naming import spelling
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.dbt_results import read_results
 from lineage_backfill.sources.parsing import parse
 
@@ -169,14 +170,12 @@ class DbtSource:
             if name.partition(".")[0] in _TABLES
         }
         inputs = self._inputs(nodes)
-        space, warnings = self._space(str(about["adapter_type"]), nodes.values(), others)
+        space, notices = self._space(str(about["adapter_type"]), nodes.values(), others)
         refs = {node.id: DatasetRef(space, node.table) for node in nodes.values()}
         batches = _batches(nodes, inputs)
-        if views := sorted(refs[one].name for one in batches if nodes[one].is_view):
-            warnings.append(
-                f"dbt: `event_time` says that a view has the rows of its inputs at the same time:"
-                f" {listed(views)}"
-            )
+        text = "dbt: `event_time` says that a view has the rows of its inputs at the same time: "
+        views = sorted(refs[one] for one in batches if nodes[one].is_view)
+        notices += (Notice("", str(view), text) for view in views)
         jobs = self._jobs(inputs, refs, batches, others)
         have_runs = {run.job for run in others.history}
         without = {str(job.stable_id): job.ref for job in jobs if job.ref not in have_runs}
@@ -186,7 +185,7 @@ class DbtSource:
             history=read_results(self._file.with_name("run_results.json"), without),
             source="dbt",
             taken_at=datetime.fromisoformat(about["generated_at"]),
-            warnings=tuple(warnings),
+            notices=tuple(notices),
         )
 
     def _jobs(
@@ -230,7 +229,7 @@ class DbtSource:
 
     def _space(
         self, adapter: str, nodes: Iterable[_Node], others: LineageSnapshot
-    ) -> tuple[str, list[str]]:
+    ) -> tuple[str, list[Notice]]:
         """Return the namespace of the tables, and a warning where it is not known."""
         scheme = _SCHEMES.get(adapter, adapter)
         if self._datasets or scheme == "bigquery":
@@ -256,7 +255,7 @@ class DbtSource:
             f" has them; name theirs with the source, as dataset_namespace = "
             f'"{scheme}://host:port"'
         )
-        return scheme, [text] if others.datasets else []
+        return scheme, [Notice(text)] if others.datasets else []
 
     def _error(self, what: str) -> LineageError:
         hint = "Write it again with `dbt parse`: nothing is planned from a part of the lineage."

@@ -24,6 +24,7 @@ from lineage_backfill.errors import EnvironmentMissingError, LineageError, NoLin
 from lineage_backfill.files import open_file, reason, refuse_endless
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.envelopes import (
     TOMBSTONE,
     after_prefix,
@@ -75,36 +76,37 @@ class EventSource:
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError if a part cannot be read."""
         builder = LineageBuilder()
-        warnings = self.fold(builder)
+        notices = self.fold(builder)
         # As of the newest event: the same files always give the same snapshot.
-        return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
+        return builder.snapshot(source="events", taken_at=builder.newest, notices=notices)
 
-    def fold(self, builder: LineageBuilder) -> list[str]:
-        """Add all events, and return warnings; raises LineageError as `read` does."""
+    def fold(self, builder: LineageBuilder) -> list[Notice]:
+        """Add all events, and return notices; raises LineageError as `read` does."""
 
         def add_others(event: Any) -> None:
             if run_id(event) not in self._ignore:
                 builder.add(event)
 
         add = add_others if self._ignore else builder.add
-        warnings: list[str] = []
+        notices: list[Notice] = []
         with collector_paused():
             for path in self._paths:
-                for file in _files(path, warnings):
+                for file in _files(path, notices):
                     _log.info("reading %s, %d bytes", file.name, file.size)
-                    torn = warnings if self._allow_torn else None
-                    _fold(file, add, torn, warnings)
-        return warnings
+                    torn = notices if self._allow_torn else None
+                    _fold(file, add, torn, notices)
+        return notices
 
 
-def _files(path: str, warnings: list[str]) -> list[EventFile]:
+def _files(path: str, notices: list[Notice]) -> list[EventFile]:
     found = _stored(path) if _URL.match(path) else list(_local(path))
     files: list[EventFile] = []
     for file in found:
         if file.is_named or _is_event_file(file.name):
             files.append(file)
         else:
-            warnings.append(f"{file.name}: not read, as its name is not that of an event file")
+            text = ": not read, by name no event file"
+            notices.append(Notice(text, file.name, leaves_out=True))
     if not files:
         raise NoLineageError(
             f"no lineage events at {path}",
@@ -185,8 +187,8 @@ class _Place:
 def _fold(
     file: EventFile,
     add: Callable[[Any], None],
-    torn: list[str] | None,
-    warnings: list[str],
+    torn: list[Notice] | None,
+    notices: list[Notice],
     read: Callable[[bytes], Any] = parse_event,
 ) -> None:
     """Add the events of a file; an incomplete last line is an error, or added to `torn`."""
@@ -212,9 +214,8 @@ def _fold(
                 hint="Copy the file again.",
             ) from error
     if tombstones:
-        warnings.append(
-            f"{file.name}: records without a value (tombstones of Kafka): {tombstones:,}"
-        )
+        text = f": records without a value (tombstones of Kafka): {tombstones:,}"
+        notices.append(Notice(text, file.name))
 
 
 def _opened(file: EventFile) -> BinaryIO:
@@ -231,7 +232,7 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
 
 
 def _values(
-    stream: BinaryIO, place: _Place, torn: list[str] | None, read: Callable[[bytes], Any]
+    stream: BinaryIO, place: _Place, torn: list[Notice] | None, read: Callable[[bytes], Any]
 ) -> Iterator[Any]:
     """Yield each JSON value of a stream: one per line, spread over lines, or in an array."""
     lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
@@ -269,7 +270,8 @@ def _values(
                     " line, or pass --allow-torn-events.",
                 ) from None
             else:
-                torn.append(f"{place}: the incomplete last line is left out (--allow-torn-events)")
+                why = ": the incomplete last line is left out (--allow-torn-events)"
+                torn.append(Notice(why, str(place), leaves_out=True))
                 return
         yield value
 

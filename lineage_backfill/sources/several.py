@@ -11,6 +11,7 @@ from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.joined import joined
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.ports import BuiltSource, FoldedSource, LineageSource, NamingSource
 
 
@@ -30,21 +31,21 @@ class SeveralSources:
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises the error of a source, with its name."""
         builder, others = LineageBuilder(), list[tuple[str, LineageSource]]()
-        warnings, times = list[str](), list[datetime]()
+        notices, times = list[Notice](), list[datetime]()
         # First the server, which judges its events by its lists.
         for name, source in sorted(self._sources, key=lambda one: not _is_built(one[1])):
             with _named(name):
                 if isinstance(source, BuiltSource) and not times:
                     builder, found, time = source.built()
                     times.append(time)
-                    warnings += found
+                    notices += found
                 elif isinstance(source, FoldedSource):
-                    warnings += source.fold(builder)
+                    notices += source.fold(builder)
                 else:
                     others.append((name, source))
         times += [builder.newest] if builder.newest else []
         taken_at = max(times, default=None)
-        whole = builder.snapshot(taken_at=taken_at, warnings=warnings)
+        whole = builder.snapshot(taken_at=taken_at, notices=notices)
         for name, source in sorted(others, key=lambda one: isinstance(one[1], NamingSource)):
             with _named(name):
                 if isinstance(source, NamingSource):

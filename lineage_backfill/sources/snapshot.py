@@ -22,6 +22,7 @@ from lineage_backfill.lineage.snapshot import (
     ObservedRun,
 )
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 
 FORMAT = "lineage-backfill snapshot"
@@ -75,7 +76,10 @@ class SnapshotSource:
             history=tuple(found["run"]),
             source="snapshot",
             taken_at=convert(header["taken_at"], Instant | None),
-            warnings=tuple(header["warnings"]),
+            notices=tuple(
+                Notice(one) if isinstance(one, str) else convert(one, Notice)
+                for one in header["warnings"]
+            ),
         )
 
 
@@ -91,7 +95,7 @@ def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
         "source": snapshot.source,
         "taken_at": _plain(snapshot.taken_at),
         "content_hash": snapshot.content_hash,
-        "warnings": snapshot.warnings,
+        "warnings": snapshot.notices,
     }
     yield from (_encode("job", node) for node in snapshot.jobs.values())
     yield from (_encode("dataset", node) for node in snapshot.datasets.values())

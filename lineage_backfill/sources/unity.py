@@ -19,6 +19,7 @@ from lineage_backfill.files import reason
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import listed
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.project.locations import address_names
 
 _TABLES: Final = ("source_table_full_name", "target_table_full_name")
@@ -84,11 +85,11 @@ class UnitySource:
     def read(self) -> LineageSnapshot:
         """Return the lineage of all rows; raises LineageError if a part is missing."""
         builder = LineageBuilder()
-        warnings = self.fold(builder)
-        return builder.snapshot(source="unity", taken_at=builder.newest, warnings=warnings)
+        notices = self.fold(builder)
+        return builder.snapshot(source="unity", taken_at=builder.newest, notices=notices)
 
-    def fold(self, builder: LineageBuilder) -> list[str]:
-        """Add the events of all runs, and return warnings; raises LineageError."""
+    def fold(self, builder: LineageBuilder) -> list[Notice]:
+        """Add the events of all runs, and return notices; raises LineageError."""
         runs: dict[tuple[str, str], _Run] = {}
         count = 0
         for row in _rows(self._tables, _NEEDED):
@@ -112,12 +113,13 @@ class UnitySource:
                 unnamed.add(job)
             for event in self._events(job, run_id, run):
                 builder.add(event)
-        said = {
-            "left out, as they write no table": left,
-            "writers that it does not name": unnamed,
-        }
         return [
-            f"Unity Catalog: {why}: {listed(sorted(jobs))}" for why, jobs in said.items() if jobs
+            Notice(text, job, "Unity Catalog: ", jobs is left)
+            for jobs, text in (
+                (left, ": left out, as no table is written"),
+                (unnamed, ": the writer is not named"),
+            )
+            for job in sorted(jobs)
         ]
 
     def _check(self, count: int) -> None:

@@ -13,6 +13,7 @@ from lineage_backfill.errors import ConfigError
 from lineage_backfill.files import not_written
 from lineage_backfill.lineage.identity.identified import identified
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
@@ -45,14 +46,10 @@ class ProjectLineage:
         return snapshot
 
     def read_source(self) -> LineageSnapshot:
-        """Return the lineage of the source, without the declarations.
-
-        Warnings of what is left out come first: only the first ones are shown.
-        """
+        """Return the lineage of the source, without the declarations."""
         snapshot = self._source().read()
-        said = (*snapshot.warnings, *left_out(self._project.lineage), *self._not_held(snapshot))
-        said = tuple(sorted(said, key=lambda text: "left out" not in text))
-        return replace(snapshot, warnings=said)
+        more = (*_left_out(self._project.lineage), *self._not_held(snapshot))
+        return replace(snapshot, notices=(*snapshot.notices, *more))
 
     def read_to_draft(self, declarations: Declarations) -> LineageSnapshot:
         """Return the lineage as with a project file of these declarations."""
@@ -83,19 +80,19 @@ class ProjectLineage:
             return SeveralSources(found)
         return found[0][1] if found else _ProjectAlone(self._project)
 
-    def _not_held(self, snapshot: LineageSnapshot) -> Iterator[str]:
+    def _not_held(self, snapshot: LineageSnapshot) -> Iterator[Notice]:
         """Yield a warning if the sources lack events of the project's own runs."""
         lineage, outbox = self._project.lineage, self._project.outbox
         if not lineage.parts or not holds_events(outbox):
             return
         if lineage.address:
             if count := unsent(outbox, lineage.address):
-                yield (
+                yield Notice(
                     f"events of this project's runs that {lineage.address} does not have:"
                     f" {count:,}; send them with `python -m spark_runtime replay`"
                 )
         elif count := unknown_runs(outbox, self._known_runs(snapshot)):
-            yield (
+            yield Notice(
                 f"runs of this project that the lineage does not hold: {count:,}; name their"
                 f' events among its sources, {{ source = "events", events = ["{outbox}"] }}'
             )
@@ -187,12 +184,14 @@ def _without_facets(snapshot: LineageSnapshot) -> LineageSnapshot:
     )
 
 
-def left_out(lineage: LineageSetting) -> tuple[str, ...]:
-    """Return warnings about what the user left out: code, and the runs of `ignore_runs`."""
-    code = ("--no-code leaves out what the code of the project declares",) * lineage.no_code
+def _left_out(lineage: LineageSetting) -> Iterator[Notice]:
+    """Yield what the user left out: code, and the runs of `ignore_runs`."""
+    if lineage.no_code:
+        text = "--no-code leaves out what the code of the project declares"
+        yield Notice(text, leaves_out=True)
     runs = ", ".join(lineage.ignore_runs)
     if not runs:
-        return code
+        return
     kinds = [one.kind for one in lineage.parts]
     others = [kind for kind in kinds if kind not in ("events", "marquez")]
     if "snapshot" in kinds:
@@ -201,4 +200,4 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
         text = f"`ignore_runs` is not known to the lineage source {others[0]!r}: {runs}"
     else:
         text = f"`ignore_runs` leaves these runs out of the lineage: {runs}"
-    return (*code, text)
+    yield Notice(text, leaves_out=True)

@@ -11,8 +11,7 @@ from datetime import datetime
 from functools import cached_property
 
 from lineage_backfill.critic import in_force
-from lineage_backfill.critic.advice import advice
-from lineage_backfill.critic.advice import left_out as unplanned
+from lineage_backfill.critic.advice import advice, left_out
 from lineage_backfill.critic.explain import Explanation, explain
 from lineage_backfill.critic.questions import decisions
 from lineage_backfill.critic.retained import lost_reads
@@ -53,7 +52,6 @@ from lineage_backfill.staleness.record import TableRecord
 from lineage_backfill.staleness.staleness import Staleness, find_stale
 from lineage_backfill.staleness.table_keys import delta_table_of, keys_of
 from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
-from lineage_backfill.workspace.lineage import left_out
 from lineage_backfill.workspace.workspace import Workspace
 
 _log = logging.getLogger(__name__)
@@ -90,8 +88,8 @@ class Planning:
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         snapshot = workspace.snapshot
-        asked = (*unplanned(plan, snapshot), *decisions(plan, snapshot))
-        warnings = (*plan.warnings, *left_out(lineage), *advice(plan, snapshot))
+        asked = (*left_out(plan, snapshot), *decisions(plan, snapshot))
+        warnings = (*plan.warnings, *advice(plan, snapshot))
         return replace(plan, warnings=warnings, decisions=(*plan.decisions, *asked))
 
     def check(self, plan: Plan) -> None:

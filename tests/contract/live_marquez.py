@@ -107,7 +107,7 @@ class Visit:
             [node for ref, node in snapshot.datasets.items() if self._is_own(ref.namespace)],
             column_edges=tuple(e for e in snapshot.column_edges if self._is_own(e.job.namespace)),
             history=tuple(run for run in snapshot.history if self._is_own(run.job.namespace)),
-            warnings=tuple(said for said in snapshot.warnings if self._suffix in said),
+            notices=tuple(one for one in snapshot.notices if self._suffix in str(one)),
         )
 
     def _is_own(self, namespace: str) -> bool:

@@ -143,14 +143,14 @@ def test_what_was_deleted_in_marquez_is_left_out_and_reported(
     replay = Replay(version, scenario)
     files, server = from_events(replay.posted, tmp_path), from_marquez(replay)
     assert files.jobs.keys() - server.jobs.keys() == {gone}
-    assert f"{gone} was deleted in Marquez; its events are left out" in server.warnings
+    assert f"{gone}: deleted in Marquez, the events are left out" in server.warnings
 
 
 def test_a_deleted_dataset_keeps_the_edges_that_jobs_name(version: str) -> None:
     server = from_marquez(Replay(version, "deleted_dataset.2_deleted"))
     table = DatasetRef("deleted_dataset", "d2")
     assert server.jobs[JobRef("deleted_dataset", "b")].writes == (table,)
-    assert any(f"{table} is unknown to Marquez" in warning for warning in server.warnings)
+    assert any(f"{table}: unknown to Marquez" in warning for warning in server.warnings)
 
 
 @pytest.mark.parametrize("stage", ["2_renamed", "3_event_under_old_name"])

@@ -728,7 +728,7 @@ def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> 
 def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:
     shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
     blocked = shop("impact", *FIX)
-    assert "1 job blocked: partitioning unknown" in blocked.stdout
+    assert "1 job blocked: a declaration is missing" in blocked.stdout
     ended = shop("run", *FIX, "--yes", "--quiet", code=3)
     assert "Stale but not planned: 1 job." in ended.stderr  # why it is not 0
     status = shop.document("run", *FIX, "--yes", schema="status", code=3)

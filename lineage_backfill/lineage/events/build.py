@@ -55,6 +55,7 @@ from lineage_backfill.lineage.events.run_names import join_names
 from lineage_backfill.lineage.events.subsets import subset_keys
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
+from lineage_backfill.plans.notice import Notice
 
 #: In this namespace Spark's own listener reports runs that report themselves, too.
 LISTENER = "lineage-backfill.listener"
@@ -197,15 +198,16 @@ class LineageBuilder:
         *,
         source: str = "memory",
         taken_at: datetime | None = None,
-        warnings: Iterable[str] = (),
+        notices: Iterable[Notice] = (),
     ) -> LineageSnapshot:
         """Return the lineage from all events so far; `taken_at` is aware and in UTC."""
         join_names(self._jobs)
-        said = list(warnings)
+        said = list(notices)
         if self._without_zone:
-            said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
+            text = f"{self._without_zone} event times have no time zone; taken as UTC"
+            said.append(Notice(text))
         if self._unreadable:
-            said.append(f"{self._unreadable} facets `subset` cannot be read; left out")
+            said.append(Notice(f"{self._unreadable} facets `subset` cannot be read; left out"))
         jobs_by_name = dict(sorted(self._jobs.items()))
         reading = Reading(jobs_by_name, self._datasets, self._limits.columns, said)
         aliases = reading.aliases()
@@ -218,7 +220,7 @@ class LineageBuilder:
             history=tuple(reading.history()),
             source=source,
             taken_at=taken_at,
-            warnings=tuple(said),
+            notices=tuple(said),
         )
 
     # Folding

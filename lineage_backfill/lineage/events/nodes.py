@@ -48,6 +48,7 @@ from lineage_backfill.lineage.snapshot import (
     ObservedRun,
 )
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plans.notice import Notice
 
 _OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
 #: Ids of tests of dbt, and of checks that a source is fresh, begin so.
@@ -83,7 +84,7 @@ def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads the folded state; `said` collects warnings.
+    """Reads the folded state; `said` collects notices.
 
     `jobs` are sorted; `most_columns` bounds the column edges into one output.
     """
@@ -91,7 +92,7 @@ class Reading:
     jobs: Mapping[Name, Job]
     datasets: Mapping[Name, Dataset]
     most_columns: int
-    said: list[str]
+    said: list[Notice]
 
     def aliases(self) -> dict[Name, DatasetRef]:
         """Map each linked name to the main name of its dataset.
@@ -131,9 +132,8 @@ class Reading:
             if name in superseded:
                 found = Edges(NOTHING, found.ever)
             if found.is_cleared:
-                self.said.append(
-                    f"the last completed run of {job.ref} named no datasets; older runs did"
-                )
+                text = " named no datasets; older runs did"
+                self.said.append(Notice(text, str(job.ref), "the last completed run of ", True))
             parent = sound.get(name)
             made = _job_node(job, found, aliases, parent, self.said)
             nodes.append(replace(made, edges_of=spans[name]) if name in spans else made)
@@ -143,7 +143,7 @@ class Reading:
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
         """Return the datasets, sorted, each once under its main name."""
-        said = list[str]()
+        said = list[Notice]()
         nodes = [
             _dataset_node(dataset.ref, (dataset,), (), said)
             for name, dataset in self.datasets.items()
@@ -179,7 +179,7 @@ class Reading:
     ) -> list[ColumnEdge]:
         """Return the column edges of a job whose last completed `runs` they are."""
         direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
-        unusable: list[str] = []
+        unusable: list[Notice] = []
         sources: dict[Columns, set[DatasetRef]] = {}
         for lineage in lineages:
             output = aliases.get(lineage.output.name, lineage.output.ref)
@@ -189,7 +189,8 @@ class Reading:
                 inputs = []
             if not 0 < len(inputs) <= self.most_columns:
                 # Without column lineage its readers stay in every plan: the safe side.
-                unusable.append(f"{job}: its column lineage of {output} cannot be used; left out")
+                text = f": column lineage of {output} cannot be used; left out"
+                unusable.append(Notice(text, str(job)))
                 continue
             for column, name, field, is_direct in inputs:
                 source = aliases.get(name) or DatasetRef(*name)
@@ -231,7 +232,7 @@ def _job_node(
     edges: Edges,
     aliases: Mapping[Name, DatasetRef],
     parent: Name | None,
-    said: list[str],
+    said: list[Notice],
 ) -> JobNode:
     now, ever = edges.now, edges.ever
     reads, writes = _refs(now.reads, aliases), _refs(now.writes, aliases)
@@ -308,7 +309,7 @@ def _dataset_node(
     ref: DatasetRef,
     known: Collection[Dataset],
     aliases: tuple[DatasetRef, ...],
-    said: list[str],
+    said: list[Notice],
 ) -> DatasetNode:
     kept: LatestFacets = {}
     if len(known) == 1:
@@ -324,7 +325,9 @@ def _dataset_node(
     )
 
 
-def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:
+def _told(
+    kept: LatestFacets, readers: Readers, owner: object, said: list[Notice]
+) -> dict[str, Any]:
     """Return the members from facets; tables of several facets become one."""
     found: dict[str, Any] = {}
     for name, (member, _) in readers.items() if kept else ():
@@ -333,13 +336,13 @@ def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) 
     return found
 
 
-def _says(kept: LatestFacets, name: str, owner: object, said: list[str]) -> Any:
+def _says(kept: LatestFacets, name: str, owner: object, said: list[Notice]) -> Any:
     """Return the value of a facet, None if empty; unreadable facets are reported."""
     if name not in kept:
         return None
     _, told = kept[name]
     if told is UNREADABLE:
-        said.append(f"{owner}: its facet `{name}` cannot be read; left out")
+        said.append(Notice(f": facet `{name}` cannot be read; left out", str(owner)))
         return None
     return told
 

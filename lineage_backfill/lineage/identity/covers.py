@@ -15,7 +15,8 @@ from typing import Final
 from msgspec import structs
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef, listed
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.project.locations import dataset_storage
 
 _GLOB: Final = re.compile(r"[*?\[{]")
@@ -39,9 +40,10 @@ def with_covered(
     made = {node.ref: _covering(node, found) for node in covering}
     if closing := _closing(replace(snapshot, jobs={**snapshot.jobs, **made})):
         made = {node.ref: _covering(node, found, closing.get(node.ref, ())) for node in covering}
-        text = "read by a folder or glob, but made from what its reader writes; left out: "
-        left = sorted({one.name for several in closing.values() for one in several})
-        snapshot = replace(snapshot, warnings=(*snapshot.warnings, text + listed(left)))
+        text = " is read by a folder or glob, but made from what its reader writes; left out"
+        left = sorted({one for several in closing.values() for one in several})
+        found_out = (Notice(text, str(one), leaves_out=True) for one in left)
+        snapshot = replace(snapshot, notices=(*snapshot.notices, *found_out))
     return replace(snapshot, jobs={**snapshot.jobs, **made})
 
 

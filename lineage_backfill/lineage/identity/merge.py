@@ -268,7 +268,7 @@ def _rebuilt(
         history=snapshot.history,
         source=snapshot.source,
         taken_at=snapshot.taken_at,
-        warnings=snapshot.warnings,
+        notices=snapshot.notices,
     )
 
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.grid import grain_grid
+from lineage_backfill.plans.notice import Notice
 
 _FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "quarter", "year")
 
@@ -37,7 +38,7 @@ def add_windows(
     job's own facet and is reported in the warnings; that facet and the project file override it.
     Overlap in time is the default and is not recorded.
     """
-    jobs, said = dict(folded.jobs), []
+    jobs, said = dict(folded.jobs), list[Notice]()
     for ref, node in named.jobs.items():
         facet = node.partitioning or {}
         reads = [] if "reads" in facet else _reads(node, slots)
@@ -45,11 +46,14 @@ def add_windows(
             facet = {**facet, "reads": [read.edge for read in reads]}
             jobs[ref] = structs.replace(jobs[ref], partitioning=facet)
             said += [
-                f"{ref}: its last run read {read.words} of {read.dataset};"
-                " planned like this, unless [[job.reads]] declares otherwise"
+                Notice(
+                    f": its last run read {read.words} of {read.dataset};"
+                    " planned like this, unless [[job.reads]] declares otherwise",
+                    str(ref),
+                )
                 for read in reads
             ]
-    return replace(folded, jobs=jobs, warnings=(*folded.warnings, *said)) if said else folded
+    return replace(folded, jobs=jobs, notices=(*folded.notices, *said)) if said else folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

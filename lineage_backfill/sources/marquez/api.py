@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
 from lineage_backfill.http import AGAIN, BUSY, Answer, HttpClient
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.parsing import parse
 
 #: Namespace and name of a job or a dataset.
@@ -26,11 +27,11 @@ _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 
 
 class Api:
-    """Client of Marquez; collects warnings about its answers."""
+    """Client of Marquez; collects notices about its answers."""
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
-        self.warnings: list[str] = []
+        self.notices: list[Notice] = []
 
     def ask(self, path: str, **query: object) -> Answer:
         """Return the answer at a path; raises HTTPStatusError unless it is one of success."""
@@ -83,7 +84,8 @@ class Api:
                     size //= 2
                     continue
                 unreadable += 1
-                self.warnings.append(f"row {offset} of {path} cannot be read: {error}")
+                text = f" of {path} cannot be read: {error}"
+                self.notices.append(Notice(text, f"row {offset}", leaves_out=True))
                 offset, size = offset + 1, 100
                 continue
             if not rows:
@@ -98,7 +100,7 @@ class Api:
         except HTTPStatusError as error:
             if error.status != 500:
                 raise
-            self.warnings.append(f"{what}: {error}")
+            self.notices.append(Notice(f": {error}", what))
             return None
 
 

@@ -12,6 +12,7 @@ from lineage_backfill.http import AGAIN
 from lineage_backfill.lineage.events.build import LISTENER
 from lineage_backfill.lineage.events.event_facets import parse_time
 from lineage_backfill.model import JobRef
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.marquez.api import (
     Api,
     Edges,
@@ -103,10 +104,8 @@ class Catalogue:
         known = self._builder.dataset_names()
         listed_ones = self._datasets - (self._history.heard - known)
         for one in sorted(known - listed_ones) if listed_ones else ():
-            self._api.warnings.append(
-                f"{':'.join(one)} is unknown to Marquez, perhaps deleted; the edges of its jobs are"
-                " kept"
-            )
+            text = ": unknown to Marquez, perhaps deleted; edges are kept"
+            self._api.notices.append(Notice(text, ":".join(one)))
         for one in sorted(listed_ones - known):
             self._builder.add_dataset(*one)
 
@@ -164,20 +163,19 @@ class Catalogue:
         elif page["name"] != name[1] and not page["name"].endswith(f".{name[1]}"):
             new = JobRef(name[0], page["name"])
             self._builder.rename_job(ref, new)
-            self._api.warnings.append(
-                f"{ref} was renamed {new} in Marquez; their events belong to one job"
-            )
+            text = " in Marquez; their events belong to one job"
+            self._api.notices.append(Notice(text, str(new), f"{ref} was renamed "))
 
     def _drop_deleted(self, job: JobRef) -> None:
         """Drop a job that Marquez deleted, not one whose events it refused: that has no runs."""
         run_ids = self._builder.run_ids(job)
         if run_ids and self._api.find(f"jobs/runs/{segment(run_ids[-1])}") is None:
-            self._api.warnings.append(
-                f"{job} is unknown to Marquez, which refused its events; kept"
-            )
+            text = ": unknown to Marquez, which refused the events; kept"
+            self._api.notices.append(Notice(text, str(job)))
             return
         self._builder.drop_job(job)
-        self._api.warnings.append(f"{job} was deleted in Marquez; its events are left out")
+        text = ": deleted in Marquez, the events are left out"
+        self._api.notices.append(Notice(text, str(job), leaves_out=True))
 
     def _is_incomplete(self, name: Name, stored: Name) -> bool:
         """Return whether the events of a job may lack those of its last completed run.
@@ -261,10 +259,9 @@ class Catalogue:
             return []
         completed = self._builder.completed_at(ref)
         if completed:
-            self._api.warnings.append(
-                f"{ref}: Marquez names {listing(map(':'.join, sorted(more)))} without a run; they"
-                " count as part of its last run"
-            )
+            without = listing(map(":".join, sorted(more)))
+            text = f": Marquez names {without} without a run; they count as part of its last run"
+            self._api.notices.append(Notice(text, str(ref)))
         when = (completed + _LATER).isoformat() if completed else page["createdAt"]
         item = {"namespace": ref.namespace, "name": ref.name}
         sides = {"inputs": as_items(reads | ends[0]), "outputs": as_items(writes | ends[1])}

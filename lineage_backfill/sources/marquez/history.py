@@ -29,6 +29,7 @@ from lineage_backfill.lineage.events import builder_state as state
 from lineage_backfill.lineage.events.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.events.event_facets import parse_time
 from lineage_backfill.lineage.events.folded import canonical
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored, listed
 from lineage_backfill.sources.parsing import outline, parse_events, run_id
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
@@ -114,7 +115,7 @@ class EventHistory:
             _log.info("the event history is read from its beginning")
             history = cls._from_beginning(api, born, ignore)
         for when in sorted(history._nameless):
-            api.warnings.append(f"an event of {when} names no job; left out")
+            api.notices.append(Notice(" names no job; left out", when, "an event of ", True))
         return history
 
     @classmethod
@@ -250,7 +251,7 @@ class EventHistory:
             write_records(file, chain([header], state.dump(self.builder)), level=1)
         except OSError as error:
             why = reason(error)
-            api.warnings.append(f"{file}: the events cannot be kept for next time: {why}")
+            api.notices.append(Notice(f"{file}: the events cannot be kept for next time: {why}"))
 
     @classmethod
     def _load(cls, file: Path) -> EventHistory | None:

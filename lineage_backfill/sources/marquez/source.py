@@ -15,6 +15,7 @@ from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.http import HttpClient, HttpSettings
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.catalogue import Catalogue
 from lineage_backfill.sources.marquez.history import EventHistory
@@ -56,11 +57,11 @@ class MarquezSource:
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises LineageError if it cannot be read."""
-        builder, warnings, taken_at = self.built()
-        return builder.snapshot(source="marquez", taken_at=taken_at, warnings=warnings)
+        builder, notices, taken_at = self.built()
+        return builder.snapshot(source="marquez", taken_at=taken_at, notices=notices)
 
-    def built(self) -> tuple[LineageBuilder, list[str], datetime]:
-        """Return all events, folded, with warnings and the time; raises LineageError as `read`."""
+    def built(self) -> tuple[LineageBuilder, list[Notice], datetime]:
+        """Return all events, folded, with notices and the time; raises LineageError as `read`."""
         with closing(HttpClient(self._address, self._settings)) as client, collector_paused():
             try:
                 return self._read(Api(client))
@@ -70,7 +71,7 @@ class MarquezSource:
                     hint="Check the address; Marquez 0.50 and 0.51 are known to work.",
                 ) from error
 
-    def _read(self, api: Api) -> tuple[LineageBuilder, list[str], datetime]:
+    def _read(self, api: Api) -> tuple[LineageBuilder, list[Notice], datetime]:
         taken_at, born = self._clock(), _born(api)
         history = EventHistory.read(api, self._cache, born, self._ignore)
         catalogue = Catalogue(api, history)
@@ -93,7 +94,7 @@ class MarquezSource:
                 f"{self._address}: another server answers than at the beginning of the read",
                 hint="Name one server, not a balancer before several; if it was reset, try again.",
             )
-        return history.builder, list(dict.fromkeys(api.warnings)), taken_at
+        return history.builder, list(dict.fromkeys(api.notices)), taken_at
 
     def _identity(self) -> str:
         """Return an id of the server as this user sees it."""

@@ -146,7 +146,7 @@ def test_a_backfill_whose_calendar_moved_is_not_resumed(
 
 @pytest.mark.usefixtures("example")
 def test_a_title_hides_nothing_and_strict_gives_its_reason(
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fix = ["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes", "--depth", "1"]
     assert main([*fix, "--strict", "--title", "VAT fix"]) == 3
@@ -156,6 +156,14 @@ def test_a_title_hides_nothing_and_strict_gives_its_reason(
     shown = capsys.readouterr().out
     assert "VAT fix" in shown
     assert "raw_orders 2024-03-10T22" in shown
+    assert main(["status", "VAT fix"]) == 0
+    assert "daily_sales" not in capsys.readouterr().out
+    for typed in ("VAT", "b-"):  # a shell completes both
+        monkeypatch.setenv("_LINEAGE_BACKFILL_COMPLETE", "complete_zsh")
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"lineage-backfill report {typed}")
+        with pytest.raises(SystemExit):
+            main([])
+        assert '"VAT fix"' in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("example")

@@ -53,7 +53,7 @@ def impact(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
 def warning(capsys: pytest.CaptureFixture[str], *lineage: str) -> str:
     capsys.readouterr()
     assert main(["impact", *CHANGE, *lineage]) == 0
-    return capsys.readouterr().err
+    return " ".join(capsys.readouterr().out.partition("warning: ")[2].split())
 
 
 def names(plan: dict[str, Any]) -> list[str]:
@@ -120,7 +120,7 @@ def test_own_runs_that_the_lineage_lacks_are_counted(
     write_events(outbox / "1.ndjson", *own)
     counted = "runs of this project that the lineage does not hold: 1; name their events"
     assert counted in warning(capsys, "--events", "events.ndjson")
-    assert warning(capsys, "--events", str(outbox)) == ""
+    assert "this project" not in warning(capsys, "--events", str(outbox))
 
 
 def test_own_events_that_were_not_sent_are_counted(
@@ -135,4 +135,4 @@ def test_own_events_that_were_not_sent_are_counted(
         counted = f"events of this project's runs that {address} does not have: 1; send them with"
         assert counted in warning(capsys, "--marquez", address)
         sent_mark(file).write_text(json.dumps({address: file.stat().st_size}))
-        assert warning(capsys, "--marquez", address) == ""
+        assert "this project" not in warning(capsys, "--marquez", address)

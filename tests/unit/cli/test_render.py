@@ -450,8 +450,8 @@ def test_the_summary_counts_the_declarations_that_would_lift_the_blocks() -> Non
     edges = "raw > j > one\none > k > a\nraw > l > two"
     days = "[[dataset]]\nname = 'raw'\ngrain = 'day'\n[[dataset]]\nname = 'a'\ngrain = 'day'\n"
     made = plan(request({"raw": "2024-03-10"}), edges, days)
-    wanted = "3 jobs blocked: partitioning unknown (2 declarations are missing)"
+    wanted = "3 jobs blocked: 2 declarations are missing"
     assert decisions(made) == [wanted]
     known = days.partition("[[dataset]]\nname = 'a'")[0]
     alone = plan(request({"raw": "2024-03-10"}), "raw > j > one", known)
-    assert decisions(alone) == ["1 job blocked: partitioning unknown"]
+    assert decisions(alone) == ["1 job blocked: a declaration is missing"]

@@ -455,7 +455,7 @@ def test_tags_that_are_no_texts_become_texts_or_are_reported(
     made["outputs"][0]["facets"] = {"tags": {"tags": [tag]}}
     snapshot = build(made)
     assert snapshot.datasets[DatasetRef("d", "a")].tags == expected
-    said = () if expected else ("d:a: its facet `tags` cannot be read; left out",)
+    said = () if expected else ("d:a: facet `tags` cannot be read; left out",)
     assert snapshot.warnings == said
 
 

@@ -313,4 +313,4 @@ def test_ids_of_airflow_may_hold_dots() -> None:
 def test_ids_that_airflow_cannot_have_sent_are_reported(facet: Any) -> None:
     snapshot = build(event("COMPLETE", 1, "j", airflow=facet))
     assert [node.airflow for node in snapshot.jobs.values()] == [None]
-    assert "its facet `airflow` cannot be read" in snapshot.warnings[0]
+    assert "facet `airflow` cannot be read" in snapshot.warnings[0]

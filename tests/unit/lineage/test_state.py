@@ -113,7 +113,7 @@ def test_what_facets_say_is_kept_as_it_was_read() -> None:
     }
     was, now = builder.snapshot(), again.snapshot()
     assert (now.datasets, now.warnings) == (was.datasets, was.warnings)
-    assert now.warnings == ("n:t: its facet `ownership` cannot be read; left out",)
+    assert now.warnings == ("n:t: facet `ownership` cannot be read; left out",)
 
 
 def test_records_that_end_too_early_are_refused() -> None:

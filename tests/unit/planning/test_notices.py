@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.unit.planning.world import plan, request, runs_of
+from lineage_backfill.plans.notice import Notice
+from tests.unit.planning.world import lineage, plan, request, runs_of
 
 HOURS = """
 [[dataset]]
@@ -100,3 +101,22 @@ def test_warnings_that_differ_in_a_name_are_one_line_after_what_is_left_out() ->
     assert first == "job w:late: not planned, not in its calendar yet: 2024-04-01"
     among = "5 of them (total_0, total_1, total_2 and 2 more) 2024-03-31 reads 22 of 24 keys"
     assert [text[: len(among)] for text in others if "keys of" in text] == [among]
+
+
+def test_warnings_of_the_lineage_that_bear_on_the_plan_are_named_and_the_others_counted() -> None:
+    found = (
+        *(Notice(": facet `tags` cannot be read; left out", f"w:far_{n}") for n in range(7)),
+        *(Notice(": facet `tags` cannot be read; left out", f"w:{name}") for name in ("j", "raw")),
+        Notice(": deleted in Marquez, the events are left out", "w:gone", leaves_out=True),
+        Notice("2 event times have no time zone; taken as UTC"),
+    )
+    days = '[[dataset]]\nname = "*"\ngrain = "day"\n'
+    known = lineage("raw > j > days\nfar > k > away", notices=found)
+    first, *others = plan(request({"raw": "2024-03-10"}), known, days).warnings
+    assert first == "w:gone: deleted in Marquez, the events are left out"
+    assert others[:3] == [
+        "2 of them (w:j, w:raw): facet `tags` cannot be read; left out",
+        "2 event times have no time zone; taken as UTC",
+        "the lineage has 7 more warnings, on other names: `lineage show`",
+    ]
+    assert known.warnings[1].startswith("9 of them (w:far_0, w:far_1, w:far_2 and 6 more): facet")

@@ -172,7 +172,7 @@ def test_keys_and_headers_of_a_topic_are_no_events(tmp_path: Path) -> None:
         name.with_name(f"{name.name}{kind}.json.gz").write_bytes(gzip.compress(text.encode()))
     found = read(tmp_path)
     assert jobs(found) == ["one"]
-    assert [text.rpartition("/")[2].partition(":")[0] for text in found.warnings] == [
+    assert [one.name.rpartition("/")[2] for one in found.notices] == [
         "lineage+0+0000000000.headers.json.gz",
         "lineage+0+0000000000.keys.json.gz",
     ]

@@ -180,8 +180,8 @@ def test_a_deleted_job_is_left_out_and_a_refused_one_kept() -> None:
     assert server.post(event(3, outputs=[{"namespace": "bad|one", "name": "d"}])) == 400
     snapshot = read(server)
     assert names(snapshot) == ["j2", "j3"]
-    assert "n:j1 was deleted in Marquez; its events are left out" in snapshot.warnings
-    assert "n:j3 is unknown to Marquez, which refused its events; kept" in snapshot.warnings
+    assert "n:j1: deleted in Marquez, the events are left out" in snapshot.warnings
+    assert "n:j3: unknown to Marquez, which refused the events; kept" in snapshot.warnings
 
 
 def test_what_the_listener_tells_once_more_changes_nothing(tmp_path: Path) -> None:

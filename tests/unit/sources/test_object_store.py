@@ -46,7 +46,7 @@ def test_files_folders_and_globs_of_a_store_are_read(bucket: Any, url: str, name
     bucket.pipe("/lake/plain", ONE.encode())
     snapshot = read(url)
     assert jobs(snapshot) == names.split()
-    said = ("memory:///lake/plain: not read, as its name is not that of an event file",)
+    said = ("memory:///lake/plain: not read, by name no event file",)
     assert snapshot.warnings == (said if "lake" in url[-5:] else ())
 
 

@@ -153,11 +153,12 @@ def test_edges_of_the_last_run_count_and_those_of_no_run_are_added() -> None:
 def test_what_is_left_out_is_stated_first(tmp_path: Path) -> None:
     events(tmp_path / "a.ndjson", ("job", "a", "b"))
     (tmp_path / "source.py").write_text(
-        "from lineage_backfill import LineageSnapshot\n"
+        "from lineage_backfill import LineageSnapshot, Notice\n"
+        "LOST = Notice(': lost', 'crm:job', leaves_out=True)\n"
         "class Crm:\n"
         "    def read(self):\n"
-        "        return LineageSnapshot.of([], warnings=('odd', 'left out: job', 'even'))\n"
+        "        return LineageSnapshot.of([], notices=(Notice('odd'), LOST, Notice('even')))\n"
     )
     files = FILES.replace("b.ndjson", "a.ndjson")
     lineage = project(tmp_path, f'{files}, {{ source = "source.py" }}')
-    assert lineage.read().warnings == ("left out: job", "odd", "even")
+    assert lineage.read().warnings == ("crm:job: lost", "odd", "even")

@@ -111,8 +111,8 @@ def test_a_plan_follows_jobs_pipelines_and_notebooks(
 
 def test_what_is_left_out_and_what_is_not_named_is_stated(tmp_path: Path) -> None:
     assert read(tmp_path).warnings == (
-        "Unity Catalog: left out, as they write no table: dashboard_v3/d, notebook/79",
-        "Unity Catalog: writers that it does not name: unknown/s.marts.mailing",
+        "Unity Catalog: 2 of them (dashboard_v3/d, notebook/79): left out, as no table is written",
+        "Unity Catalog: unknown/s.marts.mailing: the writer is not named",
     )
 
 
