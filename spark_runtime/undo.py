@@ -64,6 +64,7 @@ def undo_runs(
 
 def _as_written(log: TableLog, target: Target, tokens: Sequence[str]) -> Target:
     """Return a table with the column by whose value these attempts wrote to it, if by one."""
+    log.deepen()
     known = log.state().tokens
     for version in {known[token] for token in tokens if token in known}:
         (commit,) = log.commits(version - 1, version)
@@ -77,6 +78,7 @@ def _undo(
     storage: Storage, tokens: Sequence[str], recorded: Mapping[str, Recorded], name: str
 ) -> dict[str, object]:
     log = storage.log
+    log.deepen()
     state = log.state()
     for token in tokens:
         if not {token, undo_token(token)} & state.tokens.keys():

@@ -30,6 +30,8 @@ def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
         log = tables.log(output)
         state = log.state()
         last = _last(run, log, state)
+        if last is None and log.deepen():
+            last = _last(run, log, log.state(state.version))
         known = {} if last is None else dict(last.metadata.get("inputs") or ())
         began = None if last is None else last.metadata.get("started_at")
         if created is not None and began is not None and created > datetime.fromisoformat(began):

@@ -150,8 +150,9 @@ def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = No
     recorded = _recorded(spec)
     if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything - recorded)
-    written = log.ever_written(state)
-    lacking = _lacking(state, patterns, keys, written) - recorded
+    lacking = _lacking(state, patterns, keys, log.ever_written(state)) - recorded
+    if lacking and log.deepen():
+        return find_missing(spec, log, holds)
     doubt = _doubtful(state, patterns, everything - lacking - recorded, holds)
     lacking |= doubt
     if patterns is not None:

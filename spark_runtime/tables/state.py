@@ -238,6 +238,9 @@ class TableLog(Protocol):
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
 
+    def deepen(self) -> bool:
+        """Read all commits from now on; return whether there are more than were read."""
+
     def ever_written(self, state: TableState) -> set[Values]:
         """Return the partitions that were written by a version, as far as the log tells."""
 

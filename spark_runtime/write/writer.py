@@ -221,6 +221,9 @@ class _Write:
             ) from error
 
     def _made(self) -> OutputResult:
+        has_begun = app_id(self.run) in self.before.transactions
+        if (has_begun or self._adds) and self.log.deepen():
+            self.before = self._counted(self.storage.before())
         done = self.before.tokens.get(self.run.token)
         undone = undo_token(self.run.token) in self.before.tokens
         if done is not None and not undone:

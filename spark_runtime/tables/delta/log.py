@@ -65,6 +65,8 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 #: States kept: a run reads its table before and after, and the pinned versions of its inputs.
 _STATES_KEPT = 8
+#: The commits that are read at least where a checkpoint holds the table before them.
+_REACH = 500
 
 
 class DeltaLog:
@@ -87,6 +89,7 @@ class DeltaLog:
         self._checkpoint_reader = checkpoint_reader
         self.same: Callable[[int, Collection[Pattern]], bool] | None = None
         self._empty = TableState(by=by)
+        self._is_whole = False
         self._states: dict[int, TableState] = {}
         self._mark: tuple[int, int] | None = None
         self._reading = Lock()  # runs of one application share a log
@@ -128,6 +131,16 @@ class DeltaLog:
                 del self._states[min(self._states.keys() - {target})]
             self._mark = mark(self._path(max(self._states)))
         return self._states[target]
+
+    def deepen(self) -> bool:
+        """Read all commits from now on; return whether there are more than were read."""
+        with self._reading:
+            was_whole, self._is_whole = self._is_whole, True
+            first = min((state.first_read for state in self._states.values()), default=0)
+            if was_whole or self.oldest_commit(first) == first:
+                return False
+            self._states.clear()
+            return True
 
     def ever_written(self, state: TableState) -> set[Values]:
         """Return the partitions ever written up to a version, as far as the log shows."""
@@ -236,8 +249,11 @@ class DeltaLog:
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
         start = state.version + 1
-        if not commits.issuperset(range(start, target + 1)):
-            start, state = self._from_checkpoint(commits, checkpoints, target)
+        near = max((v for v in checkpoints if v <= target - _REACH), default=-1)
+        if self._is_whole or self._checkpoint_reader is None or near <= start:
+            near = -1
+        if near >= 0 or not commits.issuperset(range(start, target + 1)):
+            start, state = self._from_checkpoint(commits, checkpoints, target, near)
         for version in range(start, target + 1):
             actions = self._read(version)
             if version == 0:
@@ -252,9 +268,13 @@ class DeltaLog:
                 raise _damaged(self._path(0), f"the first commit has no `{kind}`")
 
     def _from_checkpoint(
-        self, commits: set[int], checkpoints: Mapping[int, list[Place]], target: int
+        self,
+        commits: set[int],
+        checkpoints: Mapping[int, list[Place]],
+        target: int,
+        earliest: int = -1,
     ) -> tuple[int, TableState]:
-        usable = [v for v in checkpoints if v <= target]
+        usable = [v for v in checkpoints if earliest <= v <= target]
         if not usable:
             wanted = range(target + 1)
             raise self._gone(

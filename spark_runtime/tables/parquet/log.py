@@ -91,6 +91,10 @@ class ParquetFolder:
             hint="Name the partitions that changed, or make it a Delta table.",
         )
 
+    def deepen(self) -> bool:
+        """Return False: there are no commits."""
+        return False
+
     def ever_written(self, state: TableState) -> set[Values]:
         """Return the partitions that have files."""
         return set(state.partitions)

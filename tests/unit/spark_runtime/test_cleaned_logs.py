@@ -269,3 +269,55 @@ def test_a_log_may_begin_with_a_change_of_the_schema(tmp_path: Path) -> None:
     made.clean(1)
     (event,) = history(made.open()).events
     assert (event.version, event.changed) == (1, (("d2",),))
+
+
+@pytest.fixture
+def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cleaned:
+    """A whole log of commits 0 to 6 with a checkpoint at 4, of which the last two are near.
+
+    d1 is written by us in 1 and appended to in 2, d2 written in 1 and emptied in 3.
+    """
+    monkeypatch.setattr("spark_runtime.tables.delta.log._REACH", 2)
+    made = Cleaned(tmp_path)
+    made.log.commit(METADATA)
+    made.log.commit(add("a", "d1", 1), add("b", "d2", 2), ours("t-1", [["d1"], 1, "f1"]))
+    appended = {"mode": "append", "job": "j", "run_id": "r-2"}
+    made.log.commit(add("c", "d1", 1), ours("t-2", [["d1"], 2, None], **appended))
+    made.log.commit(remove("b", "d2"))
+    made.log.commit({"commitInfo": {"operation": "OPTIMIZE"}})
+    made.checkpoint(add("a", "d1", 1), add("c", "d1", 1))
+    made.log.commit(add("d", "d3", 3), ours("t-5", [["d3"], 3, "f3"]))
+    made.log.commit(add("e", "d4", 4))
+    return made
+
+
+def test_a_long_log_is_read_from_a_near_checkpoint(busy: Cleaned) -> None:
+    log = busy.open()
+    near = log.state()
+    assert (near.first_read, near.tokens, near.complete) == (4, {"t-5": 5}, True)
+    assert log.deepen()
+    assert not log.deepen()
+    whole = log.state()
+    assert (whole.first_read, whole.tokens) == (0, {"t-1": 1, "t-2": 2, "t-5": 5})
+    assert whole.appended.values() != near.appended.values()
+    files = [{values: held.files for values, held in s.partitions.items()} for s in (near, whole)]
+    assert files[0] == files[1]
+
+
+def test_a_long_log_is_read_whole_where_it_is_asked_beforehand(busy: Cleaned) -> None:
+    log = busy.open()
+    assert not log.deepen()
+    assert log.state().first_read == 0
+
+
+def test_a_short_log_has_no_more_to_read(cleaned: Cleaned) -> None:
+    log = cleaned.open()
+    log.state()
+    assert not log.deepen()
+
+
+def test_an_emptied_partition_is_found_far_back_in_the_log(busy: Cleaned) -> None:
+    """It is in no file, and no near commit wrote to it."""
+    found = find_missing(spec("d2", "d3", "d9", version=6), busy.open())
+    assert [found.needed[place] for place in found.never] == ["d9"]
+    assert not found.unknown
