@@ -10,7 +10,7 @@ from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
-from lineage_backfill.cli.requests import NameLookup, asks_logs, load_request, read_request
+from lineage_backfill.cli.requests import asks_logs, job_and_keys, load_request, read_request
 from lineage_backfill.cli.values import read_moment, read_now
 from lineage_backfill.critic.explain import Explanation
 from lineage_backfill.errors import StoreError, UsageError
@@ -21,6 +21,7 @@ from lineage_backfill.runs.estimate import Estimate
 from lineage_backfill.show import documents
 from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
+from lineage_backfill.workspace.named import NameLookup
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
@@ -52,7 +53,7 @@ def explain(
     """Return why a job (`target`: JOB or JOB@SET) is in the plan or not."""
     planning, request = _request(datasets, options, source)
     names = NameLookup(planning.workspace.resolver, preferred=options.namespace)
-    job, keys = names.job_and_keys(target)
+    job, keys = job_and_keys(names, target)
     return planning.explain(request, job, keys, why_not=why_not)
 
 
@@ -62,7 +63,7 @@ def dry_run(
     """Return the rows that one run of the plan would change; `target`: JOB or JOB@KEY."""
     planning, request = _request(datasets, options, source)
     workspace = planning.workspace
-    job, keys = NameLookup(workspace.resolver, preferred=options.namespace).job_and_keys(target)
+    job, keys = job_and_keys(NameLookup(workspace.resolver, preferred=options.namespace), target)
     return rows.dry_run(workspace, planning.plan(request), job, keys)
 
 

@@ -17,12 +17,12 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.output import views
-from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.show import documents, draw
 from lineage_backfill.show import views as graphs
+from lineage_backfill.workspace.named import NameLookup
 from lineage_backfill.workspace.workspace import Workspace
 
 

@@ -19,7 +19,6 @@ from lineage_backfill.cli.options import (
 )
 from lineage_backfill.cli.output import views
 from lineage_backfill.cli.output.grid import table
-from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.lineage.identity.families import Family
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.edges import Edges
@@ -28,6 +27,7 @@ from lineage_backfill.show import lineage as presentation
 from lineage_backfill.show.names import Names
 from lineage_backfill.show.text import counted
 from lineage_backfill.show.words import age, of_project
+from lineage_backfill.workspace.named import NameLookup
 
 lineage = typer.Typer(help="The lineage that plans use.", no_args_is_help=True)
 

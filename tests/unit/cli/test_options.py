@@ -17,7 +17,7 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
-from lineage_backfill.cli.requests import NameLookup, load_request, read_request
+from lineage_backfill.cli.requests import job_and_keys, load_request, read_request
 from lineage_backfill.cli.values import read_duration, read_now, read_parameters
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -30,6 +30,7 @@ from lineage_backfill.project.declarations import (
     JobDeclaration,
     WriteDeclaration,
 )
+from lineage_backfill.workspace.named import NameLookup
 
 RAW, CLEAN = DatasetRef("shop", "raw"), DatasetRef("shop", "clean")
 SNAPSHOT = LineageSnapshot.of(
@@ -205,7 +206,7 @@ WHY = [
 @pytest.mark.parametrize(("text", "job", "keys"), WHY, ids=[case[0] for case in WHY])
 def test_a_job_and_its_keys(text: str, job: str, keys: KeySet | None) -> None:
     names = NameLookup(resolver(snapshot=JOBS))
-    assert names.job_and_keys(text) == (JobRef("shop", job), keys)
+    assert job_and_keys(names, text) == (JobRef("shop", job), keys)
 
 
 def test_a_dataset_given_as_a_job_names_its_writers() -> None:
@@ -229,12 +230,12 @@ def test_a_dataset_that_only_the_project_file_knows_names_its_writers_too() -> N
 @pytest.mark.parametrize("text", ["b", "b@a", "a@", "@", ""])
 def test_a_job_that_nobody_knows_or_a_key_that_is_none(text: str) -> None:
     with pytest.raises(UsageError):
-        NameLookup(resolver(snapshot=JOBS)).job_and_keys(text)
+        job_and_keys(NameLookup(resolver(snapshot=JOBS)), text)
 
 
 def test_keys_of_a_job_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text('["1", "3..4"]')
-    found = NameLookup(resolver(snapshot=JOBS)).job_and_keys(f"a@@{tmp_path / 'keys.json'}")
+    found = job_and_keys(NameLookup(resolver(snapshot=JOBS)), f"a@@{tmp_path / 'keys.json'}")
     assert found == (JobRef("shop", "a"), ("1", "3..4"))
 
 
