@@ -39,6 +39,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lineage_backfill.api import Document as Document
+    from lineage_backfill.api import Project as Project
+    from lineage_backfill.api import read_lineage as read_lineage
     from lineage_backfill.errors import BackfillError as BackfillError
     from lineage_backfill.lineage.snapshot import ColumnEdge as ColumnEdge
     from lineage_backfill.lineage.snapshot import DatasetNode as DatasetNode
@@ -76,6 +79,7 @@ _HOME = {
     "DatasetNode": "lineage.snapshot",
     "DatasetRef": "model",
     "Declarations": "project.declarations",
+    "Document": "api",
     "JobDeclaration": "project.declarations",
     "JobNode": "lineage.snapshot",
     "JobRef": "model",
@@ -86,12 +90,14 @@ _HOME = {
     "PlannedJob": "plans.plan",
     "PlannedRun": "plans.plan",
     "Planner": "planning.planner",
+    "Project": "api",
     "ReadDeclaration": "project.declarations",
     "Request": "plans.request",
     "WriteDeclaration": "project.declarations",
     "build_plan": "planning.planner",
     "plan_from_dict": "plans.document",
     "plan_to_dict": "plans.document",
+    "read_lineage": "api",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

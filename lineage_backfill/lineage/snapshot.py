@@ -194,7 +194,9 @@ class LineageSnapshot:
         """Return a new `networkx.DiGraph` whose nodes are `DatasetRef` and `JobRef` values.
 
         Edges point along the data: dataset → job that reads it, job → dataset that it writes. A
-        node has `kind`, dataset or job, and what its `DatasetNode` or `JobNode` says beside edges.
+        node has `kind`, dataset or job, and what its `DatasetNode` or `JobNode` says beside edges. A
+        read has `from_columns`, and `read_as` with the name that the job reads it by; a write has
+        its `mode` if known: append, merge or overwrite.
         """
         import networkx as nx  # slow to load, and a plan needs no graph
 
@@ -202,8 +204,14 @@ class LineageSnapshot:
         graph.add_nodes_from((node.ref, _attributes(node)) for node in self.datasets.values())
         for job in self.jobs.values():
             graph.add_node(job.ref, **_attributes(job))
-            graph.add_edges_from((ref, job.ref) for ref in job.reads)
-            graph.add_edges_from((job.ref, ref) for ref in job.writes)
+            around = {one: name for name, one in job.covers}
+            modes = dict(job.modes)
+            for ref in job.reads:
+                graph.add_edge(
+                    ref, job.ref, from_columns=ref in job.from_columns, read_as=around.get(ref, ref)
+                )
+            for ref in job.writes:
+                graph.add_edge(job.ref, ref, mode=modes.get(ref))
         return graph
 
 

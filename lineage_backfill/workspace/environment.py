@@ -40,6 +40,7 @@ def load(name: str) -> Any:
 def open_project(
     file: Path | None = None,
     *,
+    start: Path | None = None,
     search: bool = True,
     target: str | None = None,
     lineage: Mapping[str, object] | None = None,
@@ -48,11 +49,13 @@ def open_project(
 ) -> Project:
     """Return the project of `file`, or the one found upward; settings of `lineage` come first.
 
+    The search begins at `start`, by default the working directory.
+
     Without `file` and `search` it has no file. `target` overlays the file. Without `code`, what the
     code declares is left out. Raises ConfigError or DeclarationError.
     """
     flags = {f"lineage.{name}": value for name, value in (lineage or {}).items()}
-    project = load_project(file=file, search=search, flags={**flags, "target": target})
+    project = load_project(start, file=file, search=search, flags={**flags, "target": target})
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))
     if code:

@@ -171,10 +171,16 @@ class Planning:
         resolver = self.workspace.resolver_of(plan)
         return resolver, self.records_without_spark(resolver, inputs_of(plan, resolver))
 
-    def set_apart(self, plan: Plan) -> Plan:
-        """Return the plan with runs of their own for keys whose inputs were never written."""
-        resolver, tables = self._inputs(plan)
-        return apart(plan, resolver, waiting_keys(plan, resolver, tables))
+    def without_missing(self, plan: Plan) -> tuple[Plan, tuple[MissingReads, ...]]:
+        """Return the plan with runs of their own for keys whose inputs were never written.
+
+        Also returns these inputs.
+        """
+        missing = self.missing_reads(plan)
+        if any(lost.failing for lost in missing):
+            resolver, tables = self._inputs(plan)
+            plan = apart(plan, resolver, waiting_keys(plan, resolver, tables))
+        return plan, missing
 
     def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:
         """Return the jobs, marking stale keys of a plan that would fail.

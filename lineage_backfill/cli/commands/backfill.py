@@ -103,7 +103,9 @@ def carry_out(
         stuck = any(how.strict or not job.reason.get("by_choice") for job in left)
         stuck = stuck or bool(how.strict and plan.left_out)
         raise typer.Exit(_NOT_ALL if stuck else 0)
-    plan = _without_missing(plan, workspace)
+    plan, missing = Planning(workspace).without_missing(plan)
+    for lost in missing:
+        terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)
     if how.detach:
         backfill, where = _detach(Runner(workspace, options=options), plan, submission, how, source)
@@ -118,15 +120,6 @@ def carry_out(
         outcome = Runner(workspace, reporter, options).start(plan, submission)
     left_out = plan.left_out if how.strict else None
     _finish(workspace, outcome, source, as_json=as_json, left_out=left_out)
-
-
-def _without_missing(plan: Plan, workspace: Workspace) -> Plan:
-    """Say which inputs were never written, and set the keys apart that fail for it."""
-    planning = Planning(workspace)
-    missing = planning.missing_reads(plan)
-    for lost in missing:
-        terminal.say(f"missing: {lost_in_words(lost)}")
-    return planning.set_apart(plan) if any(lost.failing for lost in missing) else plan
 
 
 def _detach(

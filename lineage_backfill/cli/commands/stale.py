@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,44 +22,25 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.cli.output.grid import Grid, table
-from lineage_backfill.cli.output.render import apart
+from lineage_backfill.cli.output.render import SHORT, apart
 from lineage_backfill.cli.planning import PlannedRequest
 from lineage_backfill.cli.requests import limits_of
 from lineage_backfill.cli.values import read_moment, read_now
-from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import render
 from lineage_backfill.plans.document import plan_members
-from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
-from lineage_backfill.runs.reports import instant
 from lineage_backfill.show import documents
 from lineage_backfill.show.names import Names, keys_in_words
 from lineage_backfill.show.plans import amount
 from lineage_backfill.show.text import counted, safe
 from lineage_backfill.staleness.staleness import MissingInput, Staleness
-from lineage_backfill.workspace.planning import Planning
-from lineage_backfill.workspace.workspace import Workspace
+from lineage_backfill.workspace.catchup import Stale, find_stale, keys_of
 
 _SinceOption = Annotated[
     str | None,
     typer.Option(help="Only keys that end after this: 30d, a date or a time.", metavar="T"),
 ]
-_NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stale:
-    """What is stale, and the plan that repairs it (None if nothing is stale)."""
-
-    workspace: Workspace
-    jobs: tuple[Staleness, ...]
-    silent: Mapping[DatasetRef, str]
-    plan: Plan | None
-
-    @property
-    def exit_code(self) -> int:
-        """3 if nothing could be judged."""
-        return 3 if self.jobs and all(one.is_unknown for one in self.jobs) else 0
 
 
 @takes_options
@@ -81,12 +62,12 @@ def stale(
     if out and found.plan is not None:
         documents.save(plan_members(found.plan), out)
     if as_json:
-        documents.emit(_document(found))
+        documents.emit(found.to_dict())
     else:
-        terminal.out().print(_tables(found, listing))
+        terminal.out().print(stale_tables(found, listing))
     if detailed_exitcode and any(one.stale for one in found.jobs):
         raise typer.Exit(2)
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(3 if found.is_unknown else 0)  # nothing could be judged
 
 
 @takes_options
@@ -101,84 +82,19 @@ def catchup(
     """Plan and run what `stale` lists and everything downstream; nothing else."""
     found = _find(options, source, since)
     # The plan lists what can run.
-    terminal.talk().print(_tables(found, listing, with_stale=found.plan is None))
+    terminal.talk().print(stale_tables(found, listing, with_stale=found.plan is None))
     if found.plan is not None:
         how = replace(how, title=how.title or _title(found.jobs))
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
         carry_out(planned, how, source=source, listing=listing, as_json=as_json)
-    elif found.exit_code or any(one.waiting for one in found.jobs):
+    elif found.is_unknown or any(one.waiting for one in found.jobs):
         raise typer.Exit(3)
 
 
-def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Stale:
+def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> Stale:
     now = read_now(options.now)
-    workspace = source.open(as_of=now)
-    planning = Planning(workspace)
-    jobs, silent = planning.find_stale(
-        select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
-    )
-    jobs, plan = _planned(options, planning, jobs)
-    return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
-
-
-def _planned(
-    options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...]
-) -> tuple[tuple[Staleness, ...], Plan | None]:
-    """Return the plan of what can run now (None if nothing), and the jobs with what waits."""
-    while roots := tuple(asked for one in jobs if (asked := one.asked()) is not None):
-        request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
-        plan = planning.plan(request)
-        known, jobs = jobs, planning.without_waiting(jobs, plan)
-        if jobs == known:
-            return jobs, plan
-    return jobs, None
-
-
-# --- as a document ------------------------------------------------------------------------------
-
-
-def _document(found: _Stale) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "kind": "stale",
-        "now": instant(found.workspace.now),
-        "jobs": [
-            {
-                "job": named(one.job),
-                "missing": _keys(one, one.missing),
-                "older": [
-                    {
-                        "dataset": named(older.dataset),
-                        "partitions": _keys(one, older.keys),
-                        "changed_at": instant(older.at),
-                        "version": older.version,
-                    }
-                    for older in one.older
-                ],
-                "running": _keys(one, one.running),
-                "waiting": _keys(one, one.waiting),
-                "unjudged": _keys(one, one.unjudged),
-                "why": list(one.why),
-                "missing_inputs": [
-                    {
-                        "dataset": named(lost.dataset),
-                        "partitions": list(render(lost.calendar, lost.keys)),
-                    }
-                    for lost in one.missing_inputs
-                ],
-            }
-            for one in found.jobs
-        ],
-        "silent": [
-            {"dataset": named(dataset), "why": why} for dataset, why in sorted(found.silent.items())
-        ],
-        "stale": sum(len(one.stale) for one in found.jobs),
-        "to_run": dict(_NOTHING if found.plan is None else found.plan.totals),
-    }
-
-
-def _keys(one: Staleness, keys: Any) -> list[Any]:
-    return list(render(one.calendar, keys)) if one.calendar is not None and keys else []
+    request = limits_of(options, Request(as_of=options.now is not None))
+    return find_stale(source.open(as_of=now), request, since=read_moment(since, now))
 
 
 # --- for a person -------------------------------------------------------------------------------
@@ -194,7 +110,10 @@ def _title(jobs: Iterable[Staleness]) -> str:
     return f"Catch up {counted(len(running), 'job')}: {', '.join(parts)}"
 
 
-def _tables(found: _Stale, listing: ListOptions, *, with_stale: bool = True) -> RenderableType:
+def stale_tables(
+    found: Stale, listing: ListOptions = SHORT, *, with_stale: bool = True
+) -> RenderableType:
+    """Return the tables of what is stale; without `with_stale` those that a plan does not show."""
     names = Names(_named(found))
     parts: list[RenderableType] = [_in_all(found)]
     rows = (row for one in found.jobs for row in _reasons(one, names))
@@ -211,7 +130,7 @@ def _tables(found: _Stale, listing: ListOptions, *, with_stale: bool = True) -> 
     return Group(*apart(parts))
 
 
-def _named(found: _Stale) -> Iterator[DatasetRef | JobRef]:
+def _named(found: Stale) -> Iterator[DatasetRef | JobRef]:
     yield from found.silent
     for one in found.jobs:
         yield one.job
@@ -219,7 +138,7 @@ def _named(found: _Stale) -> Iterator[DatasetRef | JobRef]:
         yield from (lost.dataset for lost in one.missing_inputs)
 
 
-def _in_all(found: _Stale) -> Text:
+def _in_all(found: Stale) -> Text:
     number = sum(len(one.stale) for one in found.jobs)
     waiting = sum(len(one.waiting) for one in found.jobs)
     if found.plan is not None:
@@ -240,7 +159,7 @@ _Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why
 
 def _table(heading: str, found: Iterable[_Row], names: Names, listing: ListOptions) -> Grid:
     def row(one: Staleness, mark: str, style: str, keys: Any, why: str) -> tuple[Text, ...]:
-        words = keys_in_words(tuple(_keys(one, keys))) if keys else ""
+        words = keys_in_words(tuple(keys_of(one, keys))) if keys else ""
         return Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim")
 
     rows = (row(*one) for one in found)

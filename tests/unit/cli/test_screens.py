@@ -96,7 +96,7 @@ def stale_tables(jobs: int, listing: ListOptions = SHORT) -> RenderableType:
         for number, job in enumerate(_many(jobs).jobs)
     ]
     made = SimpleNamespace(jobs=tuple(found), silent={}, plan=_many(jobs))
-    return stale._tables(made, listing)  # type: ignore[arg-type]  # without a workspace
+    return stale.stale_tables(made, listing)  # type: ignore[arg-type]  # without a workspace
 
 
 SCREENS = [status, report, stale_tables]
