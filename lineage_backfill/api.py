@@ -106,8 +106,8 @@ class Project:
 
     @property
     def lineage(self) -> LineageSnapshot:
-        """Its lineage with what it declares; read once. `graph()` is for networkx."""
-        return self._workspace.snapshot
+        """Its lineage with the edges that it declares, read once; `graph()` is for networkx."""
+        return self._workspace.resolver.edges.shown
 
     def plan(
         self,

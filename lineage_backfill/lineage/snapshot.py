@@ -194,8 +194,8 @@ class LineageSnapshot:
         """Return a new `networkx.DiGraph` whose nodes are `DatasetRef` and `JobRef` values.
 
         Edges point along the data: dataset → job that reads it, job → dataset that it writes. A
-        node has `kind`, dataset or job, and what its `DatasetNode` or `JobNode` says beside edges. A
-        read has `from_columns`, and `read_as` with the name that the job reads it by; a write has
+        node has `kind`, dataset or job, and what its `DatasetNode` or `JobNode` says beside edges.
+        A read has `from_columns`, and `read_as` with the name that the job reads it by; a write has
         its `mode` if known: append, merge or overwrite.
         """
         import networkx as nx  # slow to load, and a plan needs no graph

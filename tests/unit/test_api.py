@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_keys_jobs_and_saved_plans(project: Project, folder: Path) -> None:
     assert both["totals"]["runs"] == 2
     alone = project.plan(jobs=["rollup"], keys="2024-06-02")
     assert alone["jobs"][0]["partitions"] == ["2024-06-02"]
-    assert project.run(alone.plan)["totals"]["succeeded"] == 1
+    assert project.run(alone)["totals"]["succeeded"] == 1
 
 
 def test_what_is_stale_is_run(project: Project, folder: Path) -> None:
@@ -140,3 +141,14 @@ def test_lineage_is_a_graph_whose_edges_have_facts(folder: Path, project: Projec
     graph = project.lineage.graph()
     assert graph.edges[HOURLY, ROLLUP] == {"from_columns": False, "read_as": HOURLY}
     assert graph.edges[ROLLUP, DAILY] == {"mode": None}
+
+
+def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    example = root / "lineage_backfill" / "example" / "shop.toml"
+    (tmp_path / "lineage-backfill.toml").write_text(example.read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    page = str(root / "docs" / "api.md")
+    assert doctest.testfile(page, module_relative=False) == doctest.TestResults(
+        failed=0, attempted=8
+    )

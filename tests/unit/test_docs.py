@@ -63,7 +63,7 @@ def blocks(language: str) -> list[Any]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_name_of_a_file_stands_above_its_text(page: Path) -> None:
     for above, language, body in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if language not in ("console", "sh"):
+        if language not in ("console", "pycon", "sh"):
             assert CAPTION.fullmatch(above), f"{above!r} above {body[:60]!r}"
 
 

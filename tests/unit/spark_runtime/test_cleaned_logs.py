@@ -277,7 +277,7 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cleaned:
 
     d1 is written by us in 1 and appended to in 2, d2 written in 1 and emptied in 3.
     """
-    monkeypatch.setattr("spark_runtime.tables.delta.log._REACH", 2)
+    monkeypatch.setattr("spark_runtime.tables.delta.log._REACH", 1)
     made = Cleaned(tmp_path)
     made.log.commit(METADATA)
     made.log.commit(add("a", "d1", 1), add("b", "d2", 2), ours("t-1", [["d1"], 1, "f1"]))
