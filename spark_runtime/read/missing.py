@@ -140,6 +140,14 @@ def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = No
     By value a file may hold rows of any key between its bounds: `holds` returns those that have
     rows (None: all), and an empty one is unknown.
     """
+    found = _found(spec, log, holds)
+    if log is not None and (found.never or found.unknown) and log.deepen():
+        found = _found(spec, log, holds)
+    return found
+
+
+def _found(spec: InputSpec, log: TableLog | None, holds: Holds | None) -> Missing:
+    """Return what is missing, as far as the log is read."""
     needed = spec.partitions if spec.partitions is not None else spec.required
     places = needed or ()
     state = None if spec.version is None or log is None else log.state(spec.version)
@@ -151,8 +159,6 @@ def find_missing(spec: InputSpec, log: TableLog | None, holds: Holds | None = No
     if state is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything - recorded)
     lacking = _lacking(state, patterns, keys, log.ever_written(state)) - recorded
-    if lacking and log.deepen():
-        return find_missing(spec, log, holds)
     doubt = _doubtful(state, patterns, everything - lacking - recorded, holds)
     lacking |= doubt
     if patterns is not None:
