@@ -16,6 +16,7 @@ from spark_runtime.logs.history import history
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
+from tests.sampling import a_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ class Case:
     after: tuple[str, ...] = ()
     #: What the columns are then.
     named: str = ""
+    clone: bool = False
 
 
 MAPPED = {"columnMapping.mode": "name", "minReaderVersion": 2, "minWriterVersion": 5}
@@ -45,6 +47,14 @@ CASES = {
         },
         after=("ALTER TABLE {t} ADD CONSTRAINT some CHECK (n > 0)", "DELETE FROM {t} WHERE n = 2"),
     ),
+    "ids, generated, Iceberg's rules": Case(
+        columns="v INT GENERATED ALWAYS AS (n * 2)",
+        properties={**MAPPED, "columnMapping.mode": "id", "enableIcebergCompatV1": "true"},
+    ),
+    "times in commits, vectors removed": Case(
+        properties={"enableInCommitTimestamps": "true", "enableDeletionVectors": "true"},
+        after=("DELETE FROM {t} WHERE n = 2", "REORG TABLE {t} APPLY (PURGE)"),
+    ),
     "names, renamed, dropped, widened": Case(
         columns="gone INT, v SMALLINT",
         values="1 gone, 1S v",
@@ -57,6 +67,25 @@ CASES = {
             "UPDATE {t} SET w = 70000 WHERE n = 2",
         ),
     ),
+    "variants, compacted": Case(
+        columns="v VARIANT",
+        values="parse_json('[1]') v",
+        after=("OPTIMIZE {t}",),
+    ),
+    "restored": Case(
+        after=("UPDATE {t} SET n = 9 WHERE n = 2", "RESTORE TABLE {t} TO VERSION AS OF 1")
+    ),
+    "vacuumed": Case(
+        after=(
+            "SET spark.databricks.delta.retentionDurationCheck.enabled = false",
+            "DELETE FROM {t} WHERE n = 2",
+            "VACUUM {t} RETAIN 0 HOURS",
+        )
+    ),
+    "checkpoints of several parts": Case(
+        after=("SET spark.databricks.delta.checkpoint.partSize = 1",)
+    ),
+    "a shallow clone": Case(clone=True),
 }
 
 
@@ -73,9 +102,16 @@ def made(spark: SparkSession, table: Callable[..., Any], request: Any) -> Any:
         f"CREATE TABLE {name} ({columns}) USING delta PARTITIONED BY (day) TBLPROPERTIES ({listed})"
     )
     insert(spark, one, "('d1', 1), ('d1', 2), ('d2', 3)", case.values)
+    if case.clone:
+        one = table("day", name="clone")
+        one.case = case
+        spark.sql(f"CREATE TABLE delta.`{one.path}` SHALLOW CLONE {name}")
     for step in case.after:
         spark.sql(step.format(t=name))
-    return one
+    yield one
+    for step in case.after:
+        if step.startswith("SET "):
+            spark.conf.unset(step.split()[1])
 
 
 def rows_of(spark: SparkSession, values: str, more: str) -> Any:
@@ -96,7 +132,7 @@ def look(spark: SparkSession, made: Any, log: DeltaLog) -> list[str]:
     return sorted(row.row for row in rows)
 
 
-@pytest.mark.parametrize("made", CASES, indirect=True)
+@pytest.mark.parametrize("made", a_part(CASES, every=3), indirect=True)
 def test_a_table_with_features_is_read_written_and_undone(spark: SparkSession, made: Any) -> None:
     case = made.case
     more = case.named or case.values
