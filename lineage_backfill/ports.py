@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.snapshot import ObservedRun as ObservedRun  # noqa: PLC0414 (public)
-from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plans.notice import Notice
 from lineage_backfill.plans.plan import DatasetPartitions, Plan, PlannedRun
@@ -184,6 +185,11 @@ class EngineRun:
     id: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def also_writes(self) -> tuple[DatasetRef, ...]:
+        """The datasets that it writes outside the plan, as its facts list them."""
+        return tuple(starmap(DatasetRef, self.facts.get("also_writes", ())))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
@@ -250,6 +256,10 @@ class Engine(Protocol):
 
     def waits(self) -> Mapping[str, Collection[str]]:
         """Return the runs that the last checked ones wait for besides their upstream, by run id."""
+        return {}
+
+    def also_writes(self) -> Mapping[str, Collection[DatasetRef]]:
+        """Return what the last checked runs write outside the plan, by run id."""
         return {}
 
     def remember(

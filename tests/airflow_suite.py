@@ -32,7 +32,7 @@ from lineage_backfill.errors import (
     GuardRailError,
     ServiceUnreachableError,
 )
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
@@ -412,7 +412,7 @@ class AirflowSuite:
     def test_a_new_run_is_refused_if_it_would_write_more_than_is_planned(
         self, place: Place, desk: Desk, hour: datetime, caplog: pytest.LogCaptureFixture
     ) -> None:
-        writers = {"a": "three.a", "b": "three.b"}
+        writers = {name: [DatasetRef("n", name)] for name in "ab"}
         engine = desk.engine(writers=lambda _dag: writers)
         with pytest.raises(GuardRailError, match=r"not planned for it: three\.a") as refused:
             desk.check(engine, desk.spec("three.b", hour))
@@ -421,7 +421,8 @@ class AirflowSuite:
         assert engine.waits() == {name: frozenset() for name in ids}
         assert "also run in them: c" in caplog.text
         whole = desk.engine(writers=lambda _dag: writers, of={"whole_dag": True})
-        desk.check(whole, desk.spec("three.b", hour))
+        (run,) = desk.check(whole, desk.spec("three.b", hour))
+        assert whole.also_writes() == {run: [DatasetRef("n", "a")]}
         place.start("three", hour, run := f"theirs-{uuid4().hex}")
         until(lambda: place.state("three", run) == "success")
         desk.check(engine, desk.spec("three.b", hour))  # it is only cleared

@@ -175,6 +175,7 @@ def report(
     _look_up([one for one in outputs.values() if one.unreported], logs)
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
+    also = _also_written(runs)
     return {
         "schema_version": 1,
         "kind": "report",
@@ -182,12 +183,13 @@ def report(
         "changed": plans[0].title,
         "description": record.description,
         "reason": record.reason,
-        "touched_is_planned": False if False in exact else None if None in exact else True,
+        "touched_is_planned": False if False in exact else None if None in exact or also else True,
         "outputs": documents,
         "missing_inputs": list(_missing_inputs(planned, attempts, calendar_of)),
         "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
         "adopted": _adopted(runs),
+        "also_written": also,
         "not_planned": list(_not_planned(plans)),
     }
 
@@ -466,6 +468,21 @@ def _adopted(runs: Iterable[RunRecord]) -> list[Document]:
         }
         for run in runs
         if run.engine_run is not None and run.engine_run.origin is Origin.ADOPTED
+    ]
+
+
+def _also_written(runs: Iterable[RunRecord]) -> list[Document]:
+    """Return the runs that also wrote datasets outside the plan."""
+    return [
+        {
+            "run": run.run_id,
+            "job": named(run.job),
+            "partitions": list(run.partitions),
+            "datasets": [named(one) for one in run.engine_run.also_writes],
+            "engine_run": run.engine_run.id,
+        }
+        for run in runs
+        if run.engine_run is not None and run.engine_run.also_writes
     ]
 
 

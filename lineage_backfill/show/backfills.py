@@ -117,7 +117,7 @@ def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, st
 
 
 def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, Row, list[Row]]]:
-    """Yield tables of runs that this backfill did not start: title, columns and rows."""
+    """Yield tables of runs of others, and of runs that wrote more: title, columns and rows."""
     if document["adopted"]:
         adopted: list[Row] = [
             (
@@ -130,6 +130,18 @@ def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, R
         ]
         columns = ("Job", "Partitions", "State", "Name in the engine")
         yield "Started by someone else", columns, adopted
+    if document["also_written"]:
+        also: list[Row] = [
+            (
+                names(JobRef(**one["job"])),
+                keys_on_a_line(tuple(one["partitions"])),
+                ", ".join(names(DatasetRef(**dataset)) for dataset in one["datasets"]),
+                safe(one["engine_run"] or ""),
+            )
+            for one in document["also_written"]
+        ]
+        columns = ("Job", "Partitions", "Datasets", "Name in the engine")
+        yield "Also written, outside the plan", columns, also
 
 
 def in_engine(attempt: Document) -> str:
@@ -154,6 +166,8 @@ def verdict(document: Document) -> str:
     """Return whether a backfill rewrote what it had planned, as a sentence."""
     match document["touched_is_planned"]:
         case None:
+            if document["also_written"]:
+                return "Its runs also wrote datasets outside the plan, which are not checked."
             if any(one["touched"]["count"] for one in document["outputs"]):
                 return (
                     "Rewritten partitions are not all known: jobs succeeded without a result file."
@@ -232,7 +246,9 @@ def names_in(document: Document) -> Names:
     inputs = document.get("missing_inputs", ())
     parts = ("outputs", "not_succeeded", "not_planned", "adopted")
     jobs = (*(one for part in parts for one in document[part]), *inputs)
-    datasets = (DatasetRef(**one["dataset"]) for one in (*document["outputs"], *inputs))
+    written = [one for run in document["also_written"] for one in run["datasets"]]
+    seen = [one["dataset"] for one in (*document["outputs"], *inputs)]
+    datasets = (DatasetRef(**one) for one in (*seen, *written))
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
 
 

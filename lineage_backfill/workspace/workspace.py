@@ -298,11 +298,23 @@ class Workspace:
             kind = told if told.startswith("partition_key") else kind
         return replace(named, slice=kind)
 
-    def _airflow_writers(self, dag: str) -> Mapping[str, str]:
-        """Return the jobs that are known to write by the tasks of a DAG."""
-        nodes = self.snapshot.jobs.values()
-        declared = self.project.declarations.jobs
-        seen = [(node.airflow, node.ref.name) for node in nodes if node.airflow and node.writes]
-        found = {task.task: name for task, name in seen if task.dag == dag}
-        named = [(one.airflow, one.name) for one in declared if one.airflow and one.writes]
-        return found | {task: name for one, name in named if one.dag == dag for task in one.tasks}
+    def _airflow_writers(self, dag: str) -> Mapping[str, Collection[DatasetRef]]:
+        """Return what the tasks of a DAG write, of those that no run may add without consent.
+
+        These write, or are protected or not idempotent.
+        """
+        return self._writers.get(dag, {})
+
+    @cached_property
+    def _writers(self) -> Mapping[str, Mapping[str, Collection[DatasetRef]]]:
+        resolver, found = self.resolver_with_functions, dict[str, dict[str, Any]]()
+        own = self.project.declarations.namespace or ""
+        named = [JobRef(space or own, one.name) for space, one in self._jobs.exact()]
+        for job in {*resolver.edges.jobs, *named}:
+            task, declared = self._airflow_task(job), self._jobs.find(job)
+            written = resolver.edges.writes(job)
+            is_guarded = declared and (declared.protected or declared.idempotent is False)
+            if task is not None and (written or is_guarded):
+                for name in task.tasks:
+                    found.setdefault(task.dag, {}).setdefault(name, set()).update(written)
+        return found

@@ -198,6 +198,32 @@ def test_a_partition_key_is_written_as_the_timetable_of_the_lineage_tells(folder
     assert settings["calendar"](JobRef("prod", "manual_only")) is None
 
 
+def test_what_tasks_write_is_known_and_which_no_run_may_add(folder: Path) -> None:
+    jobs = {
+        "a": 'writes = [{ dataset = "x" }, { dataset = "y" }]',
+        "b": "protected = true",
+        "c": "idempotent = false",
+        "report": 'writes = [{ dataset = "z" }]',  # beside what the lineage knows
+        "d": "",
+    }
+    tables = [
+        f'[[job]]\nname = "{name}"\nengine = "e"\ndag = "dag"\ntask = "{name}"\n{more}\n'
+        for name, more in jobs.items()
+    ]
+    engine = '[engines.e]\nkind = "airflow"\nurl = "http://a"\ntoken = "t"\n'
+    (folder / "lineage-backfill.toml").write_text(PROJECT + engine + "".join(tables))
+    workspace = Workspace(open_project(folder / "lineage-backfill.toml"))
+    settings = workspace.engine_settings(workspace.project.declarations.engines[0])
+    found = settings["writers"]("dag")
+    assert {task: {one.name for one in written} for task, written in found.items()} == {
+        "a": {"x", "y"},
+        "b": set(),
+        "c": set(),
+        "report": {"page", "z"},
+    }
+    assert settings["writers"]("other") == {}
+
+
 def test_one_run_at_a_time_writes_to_a_table_by_value(tmp_path: Path) -> None:
     """Its writers are those whose declared dataset has a column of values."""
     file = tmp_path / "lineage-backfill.toml"

@@ -42,7 +42,7 @@ from lineage_backfill.errors import (
     ServiceUnreachableError,
     UnfitRunError,
 )
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
@@ -69,6 +69,7 @@ class _Attempt(WatchedAttempt):
     since: datetime
     floor: datetime
     origin: Origin | None = None
+    also_writes: Collection[DatasetRef] = ()
     run_id: str = ""
     tries: Mapping[str, int] | None = None
     ended: datetime | None = None
@@ -102,11 +103,13 @@ class _Attempt(WatchedAttempt):
     def engine_run(self) -> EngineRun | None:
         if self.origin is None:
             return None
+        also = self.also_writes if self.origin is Origin.CREATED else ()
         facts = {
             "token": self.spec["token"],
             "since": self.since.isoformat(),
             "tries": self.tries,
             "ended": self.ended and self.ended.isoformat(),
+            "also_writes": [[one.namespace, one.name] for one in also],
         }
         return EngineRun(origin=self.origin, id=f"{self.task.dag}/{self.run_id}", facts=facts)
 
@@ -156,8 +159,8 @@ class AirflowSettings:
 class AirflowEngine(WatchingEngine[_Attempt]):
     """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
 
-    `tasks` returns the tasks of a job, `calendar` its run calendar, `writers` the jobs that are
-    known to write by the tasks of a DAG.
+    `tasks` returns the tasks of a job, `calendar` its run calendar, `writers` what the tasks of a
+    DAG write.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         state_dir: Path,
         tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
         calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
-        writers: Callable[[str], Mapping[str, str]] = lambda _dag: {},
+        writers: Callable[[str], Mapping[str, Collection[DatasetRef]]] = lambda _dag: {},
         **settings: Any,
     ) -> None:
         given = AirflowSettings(**settings)
@@ -220,6 +223,9 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
     def waits(self) -> Mapping[str, Collection[str]]:
         return self._new_runs.waits
+
+    def also_writes(self) -> Mapping[str, Collection[DatasetRef]]:
+        return self._new_runs.also_writes
 
     def examine(self, job: JobRef) -> None:
         """Raise UnfitRunError if Airflow has no such DAG or task, or no run of it can start."""
@@ -307,6 +313,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         floor = max(ends, default=_NEVER)
         one = _Attempt(files, spec, task, self._slice(task, spec), since, floor)
         found = self._known.get(spec["run_id"])
+        also = found.also_writes if found is not None else ()
+        one.also_writes = self._new_runs.also_writes.get(spec["run_id"], also)
         if found is not None and found.facts.get("token") == spec["token"]:
             one.origin, one.run_id = found.origin, (found.id or "").partition("/")[2]
             one.tries, one.since = (

@@ -14,6 +14,7 @@ from lineage_backfill.engines.airflow.api import AirflowApi, segment
 from lineage_backfill.engines.airflow.dag import Dag
 from lineage_backfill.engines.airflow.slices import Slice, instant
 from lineage_backfill.errors import EngineError, EngineRefusalError, GuardRailError, UnfitRunError
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.project.declarations import DagTasks
 
@@ -26,18 +27,23 @@ _PART = re.compile(r"{(key|start|end)}")
 
 
 class NewRuns:
-    """Judges what creating the DAG runs of a plan would run; `writers` are those of a DAG.
+    """Judges what creating the DAG runs of a plan would run.
 
-    `waits` are the runs that others wait for, as Airflow starts all tasks of a new run together.
+    `writers` returns what the tasks of a DAG write, `waits` are the runs that others wait for, as
+    Airflow starts all tasks of a new run together, and `also_writes` what runs write outside the
+    plan.
     """
 
-    def __init__(self, api: AirflowApi, writers: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(
+        self, api: AirflowApi, writers: Callable[[str], Mapping[str, Collection[DatasetRef]]]
+    ) -> None:
         self._api = api
         self._writers = writers
         self._groups: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._absent = set[tuple[str, Slice]]()
         self.waits: dict[str, Collection[str]] = {}
+        self.also_writes: dict[str, Collection[DatasetRef]] = {}
 
     def judge(
         self, planned: Iterable[tuple[PlannedRun, DagTasks, Slice]], dags: Mapping[str, Dag]
@@ -45,7 +51,7 @@ class NewRuns:
         """Refuse new runs that would write more than is planned, before any run has begun."""
         self._groups.clear()
         self._absent.clear()
-        self.waits = {}
+        self.waits, self.also_writes = {}, {}
         for run, task, slice_ in planned:
             self._groups.setdefault((task.dag, slice_), {})[run.id] = task
             self._upstream[run.id] = run.upstream
@@ -66,6 +72,9 @@ class NewRuns:
             group = self._groups[dag.id, slice_]
             along |= dag.tasks.keys() - self.planned(dag.id, slice_)
             self._refuse_writers(dag.id, slice_)
+            others = self._others(dag.id, slice_).values()
+            if written := sorted({one for each in others for one in each}):
+                self.also_writes |= dict.fromkeys(group, written)
             above = {name for run in group for name in self._upstream[run]} - group.keys()
             if len(group) > 1:
                 self.waits |= {run: above.difference(self._upstream[run]) for run in group}
@@ -132,16 +141,16 @@ class NewRuns:
                 made[name] = _PART.sub(lambda found: str(key.get(found[1])), text)
         return made
 
-    def _others(self, dag: str, slice_: Slice) -> dict[str, str]:
-        """Return the tasks that write and are not planned for a slice, with their jobs."""
+    def _others(self, dag: str, slice_: Slice) -> Mapping[str, Collection[DatasetRef]]:
+        """Return the tasks that write and are not planned for a slice."""
         planned = self.planned(dag, slice_)
-        return {task: job for task, job in self._writers(dag).items() if task not in planned}
+        return {task: of for task, of in self._writers(dag).items() if task not in planned}
 
     def _refuse_writers(self, dag: str, slice_: Slice, own: Collection[str] = ()) -> None:
         group = self._groups.get((dag, slice_), {})
-        others = {task: job for task, job in self._others(dag, slice_).items() if task not in own}
+        others = self._others(dag, slice_).keys() - {*own}
         if others and not all(task.whole_dag for task in group.values()):
-            shown = ", ".join(sorted(others.values())[:_SHOWN])
+            shown = ", ".join(f"{dag}.{task}" for task in sorted(others)[:_SHOWN])
             raise GuardRailError(
                 f"DAG {dag} has no run for {slice_.label}, and a new one would also run tasks that"
                 f" write and are not planned for it: {shown}",

@@ -31,6 +31,7 @@ from lineage_backfill.ports import (
     Lease,
     Move,
     Reporter,
+    RunRecord,
     RunStore,
     Submission,
 )
@@ -102,6 +103,7 @@ class Executor:
     def __post_init__(self) -> None:
         self.clock = StoreClock(self.store, self.clock)
         self._started: dict[str, Plan] = {}
+        self._also_written: dict[str, Collection[DatasetRef]] = {}  # outside the plan, by run
         self._driving: RunLoop | None = None
         self._stops = 0
         self._lets_go = False
@@ -345,8 +347,10 @@ class Executor:
         engines = self._engines_of(needing, undo=record.undo_of is not None)
         self._retrying.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         waits: dict[str, Collection[str]] = {}
+        self._also_written = _also_written(records)
         if record.control is None and self._locked(lease, left, waiting):
             waits = self._make_ready(engines, waiting)
+            self._lock_also_written(lease, left, waiting)
         states = {one.run_id: one.state for one in records}
         scheduler = self._scheduler(runs.values(), waits, states)
         services = self._services(record, engines)
@@ -399,7 +403,15 @@ class Executor:
             engine.open()
             self._check(name, engine, waiting)
             waits |= engine.waits()
+            self._also_written |= engine.also_writes()
         return waits
+
+    def _lock_also_written(
+        self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]
+    ) -> None:
+        """Lock what engines write outside the plan, which they know once they have checked it."""
+        if any(self._also_written.values()):
+            self._locked(lease, runs, waiting)
 
     def _check(self, name: str, engine: Engine, runs: Sequence[PlannedRun]) -> None:
         own = [run for run in runs if run.engine == name]
@@ -460,6 +472,7 @@ class Executor:
                     written[write.dataset] = None
                 elif keys is not None:
                     keys.extend(write.keys)
+            written |= dict.fromkeys(self._also_written.get(run.id, ()))
         return [
             DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
             for dataset, keys in written.items()
@@ -581,6 +594,11 @@ def _third_interrupts(stop: Callable[[], None]) -> Callable[[], None]:
         stop()
 
     return press
+
+
+def _also_written(records: Iterable[RunRecord]) -> dict[str, Collection[DatasetRef]]:
+    """Return what the runs of engines that are recorded write outside the plan, by run."""
+    return {one.run_id: one.engine_run.also_writes for one in records if one.engine_run}
 
 
 def _joined(

@@ -208,6 +208,16 @@ class AdoptedRun(TypedDict):
     engine_run: str | None
 
 
+class AlsoWritten(TypedDict):
+    """A run whose engine also wrote datasets outside the plan."""
+
+    run: str
+    job: Name
+    partitions: Keys
+    datasets: list[Name]
+    engine_run: str | None
+
+
 class MissingInput(TypedDict):
     """Partitions of an input that were never written, or that may not have been."""
 
@@ -236,6 +246,7 @@ class Report(Backfill):
     not_succeeded: list[NotSucceeded]
     times: list[JobTimes]
     adopted: list[AdoptedRun]
+    also_written: list[AlsoWritten]
     missing_inputs: list[MissingInput]
     not_planned: list[NotPlanned]
 

@@ -153,10 +153,14 @@ def report_of_success() -> dict[str, Any]:
     )
 
 
+#: What a whole DAG run writes beside what is planned.
+WHOLE = {"also_writes": [["nyc", "audit"]]}
+
+
 def _in_airflow(records: list[Any]) -> list[Any]:
     """Return runs or attempts: the first created, the second adopted, the third run again."""
     found = [
-        EngineRun(origin=Origin.CREATED, id="clean/lb__t"),
+        EngineRun(origin=Origin.CREATED, id="clean/lb__t", facts=WHOLE),
         EngineRun(origin=Origin.ADOPTED, id="daily/asset__1\x1b[31m"),
         EngineRun(origin=Origin.RERUN, id="total/scheduled__1"),
     ]

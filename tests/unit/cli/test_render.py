@@ -313,6 +313,10 @@ def test_a_report_names_what_others_started() -> None:
     (adopted,) = document["adopted"]
     assert adopted["engine_run"].startswith("daily/asset__1")
     assert adopted["state"] == "succeeded"
+    (also,) = document["also_written"]
+    assert also["datasets"] == [{"namespace": "nyc", "name": "audit"}]
+    assert document["touched_is_planned"] is not True
+    assert "Also written, outside the plan" in shown(report_table(document), 120)
     assert fits(reports_of.status_in_airflow(), "status")
     runs = reports_of.status_in_airflow()["runs"]
     assert [(run["origin"], run["engine_run"]) for run in runs[:3]] == [

@@ -22,7 +22,7 @@ from lineage_backfill.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.plans.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
@@ -628,6 +628,31 @@ def test_two_backfills_conflict_on_partitions_and_disjoint_ones_do_not(bench: Be
     engine.end(next(iter(engine.known)))
     thread.join(10)
     assert second_executor.resume(second) is BackfillState.SUCCEEDED
+
+
+def test_what_a_run_also_writes_is_locked_whole(bench: Bench) -> None:
+    other = planned_run("r1", job="daily").writes[0].dataset
+
+    class Whole(FakeEngine):
+        def also_writes(self) -> dict[str, list[DatasetRef]]:
+            return {"r1": [other]}
+
+    engine = Whole(holds=True)
+    facts = {"also_writes": [[other.namespace, other.name]]}
+    engine.runs["r1"] = EngineRun(origin=Origin.CREATED, id="x", facts=facts)
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="hourly", keys=("a",))))
+    thread = in_background(executor, first, engine, until=1)
+    second_executor, second = start(
+        bench, FakeEngine(), plan_of(planned_run("r2", job="daily", keys=("b",)))
+    )
+    with pytest.raises(ConflictError, match=f"{first} holds partitions of n:daily"):
+        second_executor.drive(second)
+    engine.end(next(iter(engine.known)))
+    thread.join(10)
+    assert second_executor.resume(second) is BackfillState.SUCCEEDED
+    (record,) = bench.store.runs(first)
+    assert record.engine_run is not None
+    assert record.engine_run.also_writes == (other,)
 
 
 def test_backfills_of_a_table_by_value_conflict_whatever_their_keys(bench: Bench) -> None:
