@@ -5,6 +5,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
 export PATH="$venv/bin:$PATH"
+# Tests start hundreds of short processes: without bytecode each would compile all modules again.
+unset PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "$@" >&2; }
 

@@ -19,7 +19,7 @@ from lineage_backfill.partitions.text import KeySet, in_short
 #: A plan with more runs computes them each time its document is written.
 HELD_RUNS = 10_000
 #: The documents of a plan with more jobs and runs are made again to be written, after its hash.
-_HELD_DOCUMENTS = 1_000
+_HELD_DOCUMENTS = 10_000
 _SORTED = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
 )
