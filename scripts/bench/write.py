@@ -1,6 +1,7 @@
 """Times what safe writing costs over Delta's bare `replaceWhere` and MERGE, and reading its log.
 
     python scripts/bench/write.py [--rows N] [--rounds N] [--partitions N …] [--commits N]
+        [--layouts | --log-only]
 
 Everything is timed in one warm session, in turns: the ratios mean something on a busy machine, the
 seconds do not.
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,6 +35,7 @@ from spark_runtime.tables.scope import Scope, predicate
 from spark_runtime.tables.tables import Tables
 from spark_runtime.write.checks import WriteOptions
 from spark_runtime.write.writer import write_partitions
+from tests.delta_logs import PROTOCOL, Log, add, metadata, remove
 
 PARTITIONS = (1, 24, 720)
 
@@ -178,6 +182,67 @@ def merging(spark: Any, folder: Path, count: int, rows: int, rounds: int) -> Non
         print(f"merge {count:>4} partitions, {rows:,} rows, {way:>17}: {over(took, without)}")
 
 
+def by_layout(spark: Any, folder: Path, rows: int, rounds: int) -> None:
+    """Print what a day of thirty costs by value over the day's own partition; deletion vectors."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    moment = f"timestamp_seconds({int(start.timestamp())} + id % (30 * 86400)) AS ts"
+    names = [f"rand({i}) AS x{i}" for i in range(5)]
+    columns = spark.range(rows).selectExpr(moment, "id AS n", "CAST(id % 4 AS INT) AS part", *names)
+    source = folder / "source-layouts"
+    dated = columns.selectExpr("date_format(ts, 'yyyy-MM-dd') AS day", "*")
+    dated.repartition(30, "day").sortWithinPartitions("ts").write.parquet(str(source))
+    held = spark.read.parquet(str(source))
+    fields = ", ".join(f"{name} {kind}" for name, kind in held.dtypes)
+    clauses = {"partitioned": "PARTITIONED BY (day)", "unpartitioned": ""}
+    clauses |= {"clustered": "CLUSTER BY (ts)", "other-column": "PARTITIONED BY (part)"}
+    tables, numbers = Tables(spark), itertools.count()
+    for name, clause in clauses.items():
+        spark.sql(
+            f"CREATE TABLE delta.`{folder / name}` ({fields}) USING delta {clause} "
+            "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
+        held.write.format("delta").mode("append").save(str(folder / name))
+    first, last = (start + timedelta(days=14 + n) for n in (0, 1))
+    day = f"{first:%Y-%m-%d}"
+
+    def write(name: str) -> None:
+        run = spec(folder / name, [day], next(numbers))
+        is_value = name != "partitioned"
+        values = {"ts": f"{first.isoformat()}/{last.isoformat()}"} if is_value else {"day": day}
+        output = replace(
+            run.outputs[0],
+            columns=tuple(values),
+            scoped_by="time" if is_value else None,
+            scope=(replace(run.outputs[0].scope[0], values=values),),
+        )
+        rows_of_day = spark.read.parquet(str(source)).where(f"day = '{day}'")
+        write_partitions(rows_of_day, output, replace(run, outputs=(output,)), tables)
+
+    whole, *others = timed(rounds, *[partial(write, name) for name in clauses])
+    for name, took in zip([*clauses][1:], others, strict=True):
+        print(f"a day of 30, {rows:,} rows, {name:>13} over partitioned: {over(took, whole)}")
+
+
+def log_opening(folder: Path, commits: int, rounds: int) -> None:
+    """Print the CPU of opening a log of so many commits, all of them still there."""
+    log = Log(folder / "long")
+    held: dict[str, str] = {}
+    log.commit(metadata())
+    saved: list[dict[str, Any]] = []
+    for number in range(1, commits + 1):
+        day = f"{number % 300:03}"
+        old, held[day] = held.get(day), f"{number}.parquet"
+        log.commit(add(held[day], day), *([remove(old, day)] if old else []))
+        if number == commits - 700:
+            log.path(number).with_name(f"{number:020}.checkpoint.parquet").touch()
+            saved = [PROTOCOL, metadata(), *(add(path, one) for one, path in held.items())]
+    start = time.process_time()
+    for _ in range(rounds):
+        DeltaLog(str(log.root), checkpoint_reader=lambda _: saved).state()
+    spent = (time.process_time() - start) / rounds
+    print(f"opening a log of {commits:,} commits: {spent * 1000:.0f} ms of CPU")
+
+
 def log_reading(folder: Path, commits: int, rounds: int) -> None:
     """Print the cost of finding what changed, which grows with the commits looked at alone."""
     schema = {
@@ -221,14 +286,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS)
     parser.add_argument("--commits", type=int, default=1000)
+    parser.add_argument("--layouts", action="store_true", help="only tables by value")
     parser.add_argument("--log-only", action="store_true", help="no Spark")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-write-"))
     try:
         log_reading(folder, options.commits, options.rounds)
+        log_opening(folder, options.commits * 10, options.rounds)
         if not options.log_only:
             spark = get_session({"spark.master": "local[2]"})
-            for count in options.partitions:
+            if options.layouts:
+                by_layout(spark, folder, options.rows, options.rounds)
+            for count in () if options.layouts else options.partitions:
                 writing(spark, folder, count, options.rows, options.rounds)
                 merging(spark, folder, count, options.rows, options.rounds)
             spark.stop()
