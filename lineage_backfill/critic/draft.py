@@ -243,7 +243,7 @@ class _Drafting:
         )
 
     def _questions(self) -> Iterator[str]:
-        for one in questions(self._snapshot):
+        for one in questions(self._snapshot, self._resolver.declarations):
             yield _lines(f"# {_visible(one.text)}", *(f"#? {_visible(line)}" for line in one.lines))
 
     def _sent(self, refs: Sequence[DatasetRef]) -> Iterator[str]:

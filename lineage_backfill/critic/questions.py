@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
@@ -15,9 +16,11 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.patterns import NamePattern, escaped
 from lineage_backfill.plans.plan import Decision, Plan
+from lineage_backfill.project.declarations import Declarations, JobDeclaration
 from lineage_backfill.project.locations import dataset_storage
+from lineage_backfill.project.matching import DeclaredNames, Layers
 
-Kind = Literal["same-table", "job-names", "replaced", "sources"]
+Kind = Literal["same-table", "job-names", "replaced", "sources", "outputs"]
 #: A day or month in a name, with its form; an id or the time of a run.
 _DATE: Final = re.compile(
     r"(?<!\d)(?:19|20)\d\d([-_.]?)(?:0[1-9]|1[0-2])(\1(?:0[1-9]|[12]\d|3[01]))?(?!\d)", re.ASCII
@@ -46,19 +49,21 @@ class Question:
     jobs: tuple[JobRef, ...] = ()
 
 
-def questions(snapshot: LineageSnapshot) -> tuple[Question, ...]:
-    """Return what the lineage leaves open, each once."""
+def questions(snapshot: LineageSnapshot, declarations: Declarations) -> tuple[Question, ...]:
+    """Return what the lineage and the declarations leave open, each once."""
     return (
         *_tables(snapshot),
         *_job_names(snapshot),
         *_replaced(snapshot),
-        *_without_sources(snapshot),
+        *_lost(snapshot, DeclaredNames(declarations).jobs),
     )
 
 
-def decisions(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Decision]:
+def decisions(
+    plan: Plan, snapshot: LineageSnapshot, declarations: Declarations
+) -> Iterator[Decision]:
     """Yield the questions that bear on a plan."""
-    asked = questions(snapshot)
+    asked = questions(snapshot, declarations)
     if not asked:
         return
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
@@ -71,13 +76,15 @@ def decisions(plan: Plan, snapshot: LineageSnapshot) -> Iterator[Decision]:
 
 def _bearing(
     one: Question,
-    planned: Collection[JobRef],
+    planned: AbstractSet[JobRef],
     changed: Collection[DatasetRef],
     snapshot: LineageSnapshot,
 ) -> str | None:
     """Return a question as a plan asks it; None if it does not matter there."""
     if one.kind == "sources":
         return one.text
+    if one.kind == "outputs":
+        return None if planned.isdisjoint(one.jobs) else one.text
     if one.kind == "same-table":
         left = [ref.name for ref in one.jobs if ref not in planned]
         matters = left and any(ref in changed for ref in one.written)
@@ -249,14 +256,31 @@ def _first_runs(snapshot: LineageSnapshot) -> Mapping[JobRef, datetime]:
     return found
 
 
-def _without_sources(snapshot: LineageSnapshot) -> Iterator[Question]:
-    """Yield jobs that merge or overwrite, and whose lineage names no source.
+def _lost(snapshot: LineageSnapshot, declared: Layers[JobDeclaration]) -> Iterator[Question]:
+    """Yield jobs whose lineage names no source of a merge or overwrite, or nothing at all.
 
-    One that overwrites what nothing else feeds may well load it from outside.
+    One that overwrites what nothing else feeds may well load it from outside. Declared reads answer
+    the question.
     """
     lost: dict[tuple[str, str], list[JobRef]] = {}
+    silent = list[JobRef]()
     for ref, node in snapshot.jobs.items():
-        if node.reads or not node.modes:
+        found = declared.find(ref)
+        if node.processing == "STREAM" and node.reads and not node.writes:
+            if found is None or not found.writes:
+                yield Question(
+                    kind="outputs",
+                    text=f"{ref.name}: what this stream writes is not in the lineage (declare"
+                    " [[job.writes]])",
+                    jobs=(ref,),
+                )
+            continue
+        if found is not None and found.reads:
+            continue
+        if node.names_nothing:
+            silent.append(ref)
+            continue
+        if node.reads:
             continue
         for dataset, mode in node.modes:
             if mode == "merge" or (mode in _FROM_SOURCES and _is_fed(snapshot, node, dataset)):
@@ -268,6 +292,13 @@ def _without_sources(snapshot: LineageSnapshot) -> Iterator[Question]:
             text=f"{what} {name}: its sources are not in the lineage"
             f" ({listed([ref.name for ref in refs], 2)}; declare [[job.reads]])",
             jobs=tuple(refs),
+        )
+    if silent:
+        yield Question(
+            kind="sources",
+            text=f"{listed([ref.name for ref in silent], 2)}: what is read and written is not in"
+            " the lineage (declare [[job.reads]] and [[job.writes]])",
+            jobs=tuple(silent),
         )
 
 

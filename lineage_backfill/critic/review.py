@@ -100,7 +100,7 @@ class _Review:
         yield from self._repeated_hours()
         yield from self._unknown()
         yield from self._to_run()
-        for asked in questions(self._snapshot):
+        for asked in questions(self._snapshot, self._declarations):
             answer = "; ".join(asked.lines[1:])
             yield Finding(
                 level="warning",

@@ -81,6 +81,7 @@ def _job(nodes: Sequence[tuple[JobNode, bool]]) -> JobNode:
         former_reads=tuple(sorted({*node.reads, *node.former_reads} - reads)),
         former_writes=tuple(sorted({*node.writes, *node.former_writes} - writes)),
         modes=tuple(sorted(dict(reversed(node.modes)).items())),
+        names_nothing=node.names_nothing and not (reads or writes),
     )
 
 

@@ -49,6 +49,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     that it reads by a name around theirs, each after that name. `modes` are known ways of writing:
     append, merge or overwrite. `past_reads` are the inputs of each completed run, if they differ,
     `edges_of` the span whose runs the reads are from. `stable_id` is its producer's own.
+    `names_nothing` marks a job, or a part of it, that writes and whose events name no dataset.
     """
 
     ref: JobRef
@@ -73,6 +74,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     edges_of: str | None = None
     stable_id: str | None = None
     is_test: bool = False
+    names_nothing: bool = False
 
 
 class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

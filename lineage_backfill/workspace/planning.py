@@ -88,7 +88,7 @@ class Planning:
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         snapshot = workspace.snapshot
-        asked = (*left_out(plan, snapshot), *decisions(plan, snapshot))
+        asked = (*left_out(plan, snapshot), *decisions(plan, snapshot, self._declarations))
         warnings = (*plan.warnings, *advice(plan, snapshot))
         return replace(plan, warnings=warnings, decisions=(*plan.decisions, *asked))
 

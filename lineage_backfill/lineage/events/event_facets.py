@@ -186,6 +186,11 @@ def mode_in_name(name: str) -> str | None:
     return next((one[1] or "merge" for one in found if one), None)
 
 
+def writes_by_name(name: str) -> bool:
+    """Return whether the name of an action says that it writes rows, as those of a stream do."""
+    return mode_in_name(name) is not None or "write_to_data_source_v2" in name.split(".")
+
+
 def mode_in_query(query: str) -> str | None:
     """Return how a statement of SQL writes, after comments and a WITH.
 

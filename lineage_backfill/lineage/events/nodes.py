@@ -20,6 +20,7 @@ from lineage_backfill.lineage.events.event_facets import (
     mode_in_name,
     mode_in_query,
     parse_time,
+    writes_by_name,
 )
 from lineage_backfill.lineage.events.folded import (
     NOTHING,
@@ -245,7 +246,8 @@ def _job_node(
     told = _told(job.facets, _OF_JOBS, job.ref, said)
     if "airflow" in told:
         told["airflow"] = convert(told["airflow"], AirflowTask)
-    mode = (writes and mode_in_name(job.name[1])) or mode_in_query(told.get("query") or "")
+    by_query = mode_in_query(told.get("query") or "")
+    mode = (writes and mode_in_name(job.name[1])) or by_query
     modes = {aliases.get(name, DatasetRef(*name)): mode for name, (_, mode) in job.modes.items()}
     if mode:
         modes = dict.fromkeys(writes, mode)
@@ -260,6 +262,8 @@ def _job_node(
         modes=tuple(sorted((ref, modes[ref]) for ref in writes if ref in modes)),
         past_reads=_past_reads(job, aliases),
         is_test=job.is_test or str(told.get("stable_id", "")).startswith(_TESTS),
+        names_nothing=ever == NOTHING
+        and (by_query is not None or (job.is_action and writes_by_name(job.name[1]))),
         **told,
     )
 

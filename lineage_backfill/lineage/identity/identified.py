@@ -5,6 +5,7 @@ from __future__ import annotations
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.lineage.identity.column_sources import with_column_sources
 from lineage_backfill.lineage.identity.covers import with_covered
+from lineage_backfill.lineage.identity.creations import without_creations
 from lineage_backfill.lineage.identity.folding import Folding
 from lineage_backfill.lineage.identity.merge import above, fold_children
 from lineage_backfill.lineage.identity.parents import tie_jobs
@@ -39,7 +40,7 @@ def identified(
     folded = Folding(declarations).fold(tie_jobs(snapshot, declarations))
     once = same_jobs(Places(declarations, folders=folders).tie(folded), declarations)
     whole = with_covered(with_recent_reads(with_column_sources(once), span))
-    return _folded(whole, declarations, applications=applications)
+    return _folded(without_creations(whole), declarations, applications=applications)
 
 
 def _folded(

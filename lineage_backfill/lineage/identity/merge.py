@@ -233,6 +233,8 @@ def _united(
         covers=tuple(sorted({pair for one in parts for pair in one.covers if pair[1] in reads})),
         modes=tuple(sorted(_modes(parts).items())),
         edges_of=next((one.edges_of for one in parts if one.edges_of), None),
+        names_nothing=any(one.names_nothing for one in parts),
+        processing="STREAM" if any(one.processing == "STREAM" for one in parts) else own.processing,
     )
     return node, handed
 

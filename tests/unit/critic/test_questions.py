@@ -5,8 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lineage_backfill.critic.questions import Question, questions
-from lineage_backfill.lineage.snapshot import ObservedRun
-from tests.unit.planning.world import NOW, job, lineage
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
+from lineage_backfill.project.declarations import (
+    Declarations,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+)
+from tests.unit.planning.world import NOW, dataset, job, lineage
 
 
 def asked(days: dict[str, tuple[int, int]], edges: str) -> list[Question]:
@@ -22,7 +28,7 @@ def asked(days: dict[str, tuple[int, int]], edges: str) -> list[Question]:
         for name, (first, last) in days.items()
         for day in range(first, last - 1, -1)
     )
-    return list(questions(lineage(edges, history=history)))
+    return list(questions(lineage(edges, history=history), Declarations()))
 
 
 def test_a_job_that_ended_before_one_with_its_edges_began_may_be_replaced_by_it() -> None:
@@ -33,3 +39,21 @@ def test_a_job_that_ended_before_one_with_its_edges_began_may_be_replaced_by_it(
     assert asked({"load": (9, 3), "group.load": (4, 1)}, edges) == []
     other = "raw > load > clean\nrates > group.load > clean"
     assert asked({"load": (9, 5), "group.load": (4, 1)}, other) == []
+
+
+def test_declared_edges_answer_what_the_lineage_lost() -> None:
+    lost = LineageSnapshot.of(
+        [
+            JobNode(ref=job("upsert"), writes=(dataset("a"),), modes=((dataset("a"), "merge"),)),
+            JobNode(ref=job("insert"), names_nothing=True),
+            JobNode(ref=job("sink"), reads=(dataset("a"),), processing="STREAM"),
+        ]
+    )
+    kinds = {one.jobs[0].name: one.kind for one in questions(lost, Declarations())}
+    assert kinds == {"sink": "outputs", "upsert": "sources", "insert": "sources"}
+    declared = [
+        JobDeclaration(
+            name="*", reads=(ReadDeclaration(dataset="b"),), writes=(WriteDeclaration(dataset="c"),)
+        )
+    ]
+    assert not questions(lost, Declarations(jobs=tuple(declared)))
