@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -217,10 +218,10 @@ def _united(
         for part, (reads, writes) in zip(parts, now, strict=True)
     ]
     handed = _handed(now)
-    reads = {d for sides in now for d in sides[0]} - (handed - outside)
-    writes = {d for sides in now for d in sides[1]}
-    former_reads = {d for sides in ever for d in sides[0]} - _handed(ever) - handed - reads
-    former_writes = {d for sides in ever for d in sides[1]} - writes
+    reads = _side(now, 0) - (handed - outside)
+    writes = _side(now, 1)
+    former_reads = _side(ever, 0) - _handed(ever) - handed - reads
+    former_writes = _side(ever, 1) - writes
     node = replace(
         own,
         reads=tuple(sorted(reads)),
@@ -249,11 +250,17 @@ def _modes(parts: Collection[JobNode]) -> dict[DatasetRef, str]:
     return {ref: mode for ref, (mode, *more) in found.items() if mode and not more}
 
 
+def _side(
+    parts: Iterable[tuple[set[DatasetRef], set[DatasetRef]]], side: Literal[0, 1]
+) -> set[DatasetRef]:
+    return set[DatasetRef]().union(*(one[side] for one in parts))
+
+
 def _handed(parts: Collection[tuple[set[DatasetRef], set[DatasetRef]]]) -> set[DatasetRef]:
     """Return what one part writes and another reads, except a part's own state."""
-    read = set[DatasetRef]().union(*(reads for reads, _ in parts))
-    written = set[DatasetRef]().union(*(writes for _, writes in parts))
-    return (read & written).difference(*(reads & writes for reads, writes in parts))
+    return (_side(parts, 0) & _side(parts, 1)).difference(
+        *(reads & writes for reads, writes in parts)
+    )
 
 
 def _rebuilt(
