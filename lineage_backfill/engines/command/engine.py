@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.command import arguments
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import refuse_missing
 from lineage_backfill.plans.plan import PlannedRun
@@ -34,9 +34,9 @@ class CommandEngine(ProcessEngine):
         env: Mapping[str, str] | None = None,
         undo: bool = False,
     ) -> None:
-        arguments.check(argv, PLACEHOLDERS)
         if not argv:
             raise ValueError("`argv` is empty")
+        _check(argv)
         super().__init__(project=project, state_dir=state_dir, env=env)
         self._argv = tuple(argv)
         self.can_undo = undo
@@ -71,4 +71,17 @@ def _filled(argv: Sequence[str], spec: Mapping[str, Any]) -> list[str]:
         "job": job.get("name", ""),
         "entrypoint": job.get("entrypoint", ""),
     }
-    return arguments.filled(argv, {name: str(values.get(name, "")) for name in PLACEHOLDERS})
+    texts = {name: str(values.get(name, "")) for name in PLACEHOLDERS}
+    return [item.format_map(texts) for item in argv]
+
+
+def _check(argv: Sequence[str]) -> None:
+    """Raise ValueError unless every placeholder is known and can be filled."""
+    names = [name for item in argv for _, name, _, _ in Formatter().parse(item)]
+    for name in names:
+        if name is not None and name not in PLACEHOLDERS:
+            raise ValueError(
+                f"{{{name}}} is not a placeholder: use {', '.join(PLACEHOLDERS)}, or {{{{ for a"
+                " brace"
+            )
+    _filled(argv, {})  # such as {job:d}, which does not format text

@@ -43,9 +43,8 @@ _GET = ("get", "pod", "--ignore-not-found", "--request-timeout", "30s", "--outpu
 class Cluster(Protocol):
     """Where drivers run."""
 
-    @property
-    def trusts_exit_code(self) -> bool:
-        """Whether exit code 0 of spark-submit means that the application succeeded."""
+    #: Whether exit code 0 of spark-submit means that the application succeeded.
+    trusts_exit_code: bool
 
     def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
         """Return the Spark properties by which the application and its files can be found.

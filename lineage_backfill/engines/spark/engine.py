@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import find_java, refuse_missing
 from lineage_backfill.engines.spark.pool import PoolEngine, complaint
 from lineage_backfill.engines.spark.settings import SparkSettings, read_settings
-from lineage_backfill.engines.spark.shipping import code_state, pack, pack_code, pack_runtime
+from lineage_backfill.engines.spark.shipping import (
+    code_state,
+    pack_code,
+    pack_runtime,
+    place,
+    py_files,
+)
 from lineage_backfill.engines.spark.worker import Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 from lineage_backfill.plans.plan import PlannedRun
@@ -118,7 +125,7 @@ class SparkEngine(PoolEngine):
     # The Spark properties of a worker
 
     def _properties(self) -> dict[str, str]:
-        given = self._given
+        given, to = self._given, partial(place, self._project)
         conf = {**given.heap(), **given.conf, "spark.master": given.where}
         conf.setdefault("spark.app.name", f"lineage-backfill {self._project.name}")
         if given.where == "yarn":
@@ -126,26 +133,22 @@ class SparkEngine(PoolEngine):
         if given.jars is not None or given.packages:
             conf.setdefault("spark.jars", "")  # else the worker adds Delta's of this machine
         for name, items in (
-            ("spark.jars", map(self._place, given.jars or ())),
+            ("spark.jars", map(to, given.jars or ())),
             ("spark.jars.packages", given.packages),
             ("spark.jars.repositories", given.repositories),
-            ("spark.files", map(self._place, given.files)),
-            ("spark.archives", map(self._place, given.archives)),
+            ("spark.files", map(to, given.files)),
+            ("spark.archives", map(to, given.archives)),
             ("spark.submit.pyFiles", self._py_files()),
         ):
             if added := ",".join(items):
                 conf[name] = ",".join(filter(None, (conf.get(name), added)))
         return conf
 
-    def _py_files(self) -> Iterator[str]:
-        """Yield what executors import; those on this machine find the project by themselves."""
+    def _py_files(self) -> list[str]:
+        """Return what executors import; those on this machine find the project by themselves."""
         folder = self._state_dir / "code"
-        if not self._is_here:
-            yield str(pack_runtime(folder))
-            yield str(pack_code(self._project, folder, without=self._state_dir))
-        for item in self._given.py_files:
-            path = self._project / item
-            yield str(pack(path, folder)) if path.is_dir() else self._place(item)
-
-    def _place(self, item: str) -> str:
-        return item if "://" in item else str(self._project / item)
+        given = py_files(self._project, self._given.py_files, folder)
+        if self._is_here:
+            return given
+        code = pack_code(self._project, folder, without=self._state_dir)
+        return [str(pack_runtime(folder)), str(code), *given]

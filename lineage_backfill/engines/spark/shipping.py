@@ -76,6 +76,19 @@ def pack_runtime(folder: Path) -> Path:
     return _archive(files, "spark_runtime.zip", folder)
 
 
+def place(project: Path, item: str) -> str:
+    """Return the path or URL of what the settings name."""
+    return item if "://" in item else str(project / item)
+
+
+def py_files(project: Path, items: Iterable[str], folder: Path) -> list[str]:
+    """Return what the settings name as Python code; folders as archives."""
+    return [
+        str(pack(project / item, folder)) if (project / item).is_dir() else place(project, item)
+        for item in items
+    ]
+
+
 def _package(name: str) -> Path:
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -21,9 +22,8 @@ from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.spark.clusters import Cluster, Kubernetes, asker, was_killed
-from lineage_backfill.engines.spark.defaults import defaults_file, read_defaults
 from lineage_backfill.engines.spark.settings import SparkSettings
-from lineage_backfill.engines.spark.shipping import pack, pack_code, pack_runtime
+from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime, place, py_files
 from lineage_backfill.engines.spark.yarn import Yarn, resource_manager
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
@@ -36,7 +36,6 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _MAIN = "import sys\n\nfrom spark_runtime.__main__ import main\n\nsys.exit(main())\n"
-_RUNTIME = "spark_runtime"  # in the packed code
 _PATIENCE = 10.0  # seconds for a driver to end by itself before it is killed
 
 
@@ -62,20 +61,18 @@ class SparkSubmitEngine(ProcessEngine):
         self._program, home = _find_program(given.spark_home, self.environment)
         if home is not None:
             self.environment["SPARK_HOME"] = home
-        file = defaults_file(self.environment, self._arguments)
-        self._effective = {**(read_defaults(self.project / file) if file else {}), **self._conf}
+        to = partial(place, project)
         self._given: dict[str, list[str]] = {
             "--master": [given.where],
             "--deploy-mode": ["cluster"],
             "--packages": list(given.packages),
             "--repositories": list(given.repositories),
-            "--jars": [self._place(jar) for jar in given.jars or ()],
+            "--jars": [*map(to, given.jars or ())],
             "--py-files": list(given.py_files),
-            "--files": [self._place(file) for file in given.files],
-            "--archives": [self._place(archive) for archive in given.archives],
+            "--files": [*map(to, given.files)],
+            "--archives": [*map(to, given.archives)],
         }
         self._needs_jars = given.jars is None and not given.packages
-        self._code: dict[str, str] = {}
         self.cluster = self._cluster_of(given.where)
 
     # The parts of the port that differ from those of ProcessEngine
@@ -87,12 +84,10 @@ class SparkSubmitEngine(ProcessEngine):
                 f"there is no {self._program}",
                 hint="Name Spark's folder: `spark_home` of this engine, or SPARK_HOME.",
             )
-        self.cluster.check(self._effective)
+        self.cluster.check(self._conf)
         if self._needs_jars:
             self._given["--jars"] = list(find_jars())
             self._needs_jars = False
-        if _RUNTIME not in self._code:
-            self._code[_RUNTIME] = str(pack_runtime(self._folder))
 
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
@@ -119,7 +114,7 @@ class SparkSubmitEngine(ProcessEngine):
             "--py-files": self._py_files(),
             "--files": [*self._given["--files"], str(files.spec_path)],
         }
-        found_by = self.cluster.properties(token, self._effective, self._uploads(token))
+        found_by = self.cluster.properties(token, self._conf, self._uploads(token))
         conf = {**self._conf, **found_by}
         options = ((name, ",".join(values)) for name, values in given.items() if values)
         return [
@@ -133,22 +128,9 @@ class SparkSubmitEngine(ProcessEngine):
         ]
 
     def _py_files(self) -> list[str]:
-        code = str(pack_code(self.project, self._folder, without=self._state_dir))
-        given = [self._shipped(item) for item in self._given["--py-files"]]
-        return list(dict.fromkeys([self._code[_RUNTIME], code, *given]))
-
-    def _shipped(self, item: str) -> str:
-        path = self.project / item
-        return self._packed(path) if path.is_dir() else self._place(item)
-
-    def _packed(self, code: Path) -> str:
-        """Return the archive of some code as it was when this engine first used it."""
-        if str(code) not in self._code:
-            self._code[str(code)] = str(pack(code, self._folder))
-        return self._code[str(code)]
-
-    def _place(self, item: str) -> str:
-        return item if "://" in item else str(self.project / item)
+        code = pack_code(self.project, self._folder, without=self._state_dir)
+        given = py_files(self.project, self._given["--py-files"], self._folder)
+        return list(dict.fromkeys([str(pack_runtime(self._folder)), str(code), *given]))
 
     def _main(self) -> Path:
         main = self._folder / "run_spec.py"
@@ -234,13 +216,11 @@ class SparkSubmitEngine(ProcessEngine):
 
     def _cluster_of(self, master: str) -> Cluster:
         if master == "yarn":
-            manager = resource_manager(self.environment, self._effective)
-            waits = self._effective.get("spark.yarn.submit.waitAppCompletion") != "false"
-            return Yarn(manager, waits=waits)
+            return Yarn(resource_manager(self.environment, self._conf))
         if master.startswith("k8s://"):
             submit = (self._program, "--master", master)
             ask = asker(self.environment, with_errors=True)  # spark-submit answers there
-            return Kubernetes(ask, submit=submit, conf=self._effective)
+            return Kubernetes(ask, submit=submit, conf=self._conf)
         raise ValueError(
             f'deploy_mode = "cluster" is for YARN and Kubernetes, not for master {master!r}: '
             "Spark runs no Python driver there"

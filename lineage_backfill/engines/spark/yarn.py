@@ -135,18 +135,19 @@ class Yarn(Cluster):
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
     """
 
-    def __init__(self, manager: ResourceManager | None, *, waits: bool = True) -> None:
-        self._waits = waits
+    trusts_exit_code = True  # spark-submit waits for the end of the application
+
+    def __init__(self, manager: ResourceManager | None) -> None:
         self._found = manager
 
-    @property
-    def trusts_exit_code(self) -> bool:
-        """Whether spark-submit waits for the end of the application."""
-        return self._waits
-
     def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
-        """Tag the application, and keep YARN from starting a second driver for it."""
-        return {**tagged(token, given), "spark.yarn.maxAppAttempts": "1"}
+        """Tag the application, keep YARN from starting a second driver for it, and wait."""
+        tags = given.get("spark.yarn.tags")
+        return {
+            "spark.yarn.tags": f"{tags},{token}" if tags else token,
+            "spark.yarn.maxAppAttempts": "1",
+            "spark.yarn.submit.waitAppCompletion": "true",
+        }
 
     def check(self, given: Mapping[str, str]) -> None:
         """Refuse a cluster whose REST interface is unknown; raises EnvironmentMissingError."""
@@ -161,11 +162,11 @@ class Yarn(Cluster):
 
     def name(self, token: str, said: str) -> str | None:
         """Return the application's id from spark-submit's output, here or on another machine."""
-        known = application_id(said)
-        if known is None:
-            with suppress(ServiceUnreachableError):
-                known = next((one.id for one in self._manager.find(token)), None)
-        return known
+        if known := _APPLICATION.search(said):
+            return known[0]
+        with suppress(ServiceUnreachableError):
+            return next((one.id for one in self._manager.find(token)), None)
+        return None
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application with this tag."""
@@ -199,18 +200,6 @@ def _no_answer(why: str) -> ServiceUnreachableError:
     return ServiceUnreachableError(
         f"YARN does not answer: {why}", hint="Check the ResourceManager, then `resume`."
     )
-
-
-def application_id(said: str) -> str | None:
-    """Return the application id in the output of spark-submit."""
-    found = _APPLICATION.search(said)
-    return found and found[0]
-
-
-def tagged(token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the property that adds the token to an application's tags."""
-    tags = given.get("spark.yarn.tags")
-    return {"spark.yarn.tags": f"{tags},{token}" if tags else token}
 
 
 def resource_manager(

@@ -29,6 +29,7 @@ DELTA = [
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
 ]
+WAITS = "spark.yarn.submit.waitAppCompletion=true"
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
         *("--files", "P/app.conf,P/runs/spec.json", "--archives", "P/env.tar.gz#env"),
         *("--name", "daily totals t-1"),
         *confs("spark.sql.extensions=mine", DELTA[1], "spark.pyspark.python=./env/bin/python"),
-        *confs("spark.yarn.tags=t-1", "spark.yarn.maxAppAttempts=1"),
+        *confs("spark.yarn.tags=t-1", "spark.yarn.maxAppAttempts=1", WAITS),
         *("--queue", "night"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
@@ -101,12 +102,12 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
 
 @pytest.mark.usefixtures("manager")
 def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> None:
-    argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance"})
+    argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance", WAITS[:-5]: "false"})
     assert argv[1:] == [
         *("--master", "yarn", "--deploy-mode", "cluster"),
         *("--py-files", "spark_runtime.zip,code.zip", "--files", "P/runs/spec.json"),
         *("--name", "daily totals t-1"),
-        *confs(*DELTA, "spark.yarn.tags=finance,t-1", "spark.yarn.maxAppAttempts=1"),
+        *confs(*DELTA, "spark.yarn.tags=finance,t-1", WAITS, "spark.yarn.maxAppAttempts=1"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
 
@@ -128,29 +129,14 @@ def test_on_kubernetes_the_token_names_the_drivers_pod(project: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["spark-defaults.conf", "others.conf"])
-def test_what_spark_submit_reads_from_its_properties_file_holds_here_too(
-    project: Path, name: str
-) -> None:
-    folder = project / "spark" / "conf"
-    folder.mkdir()
-    settings: dict[str, Any] = {"master": "k8s://h"}
-    if name == "others.conf":
-        settings["arguments"] = [f"--properties-file=spark/conf/{name}"]
+def test_a_driver_in_a_pod_without_a_way_to_its_files_is_refused(project: Path) -> None:
     with pytest.raises(EnvironmentMissingError, match="would not see the project's folder") as no:
-        command(project, **settings)
+        command(project, master="k8s://h")
     assert "`spark.kubernetes.driver.podTemplateFile`" in no.value.hint
-    lines = (
-        "# a comment",
-        "spark.kubernetes.file.upload.path  s3a://b/up",
-        "",
-        "spark.executor.cores=",
-        "spark.executor.memory=1g",
-    )
-    (folder / name).write_text("\n".join((*lines, "spark.kubernetes.namespace : data")))
-    argv = command(project, **settings)
-    assert not any("upload.path" in part or part.endswith("=1g") for part in argv)
-    assert "--namespace data" in engine(project, **settings).cluster.log_place("t-1")
+    conf = {"spark.kubernetes.file.upload.path": "s3a://b/up", "spark.kubernetes.namespace": "data"}
+    argv = command(project, master="k8s://h", conf=conf)
+    assert not any("upload.path=file" in part for part in argv)
+    assert "--namespace data" in engine(project, master="k8s://h", conf=conf).cluster.log_place("t")
 
 
 @pytest.mark.usefixtures("manager")
@@ -451,17 +437,3 @@ def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(
     assert yarn.works_elsewhere(folder)
     assert manager.killed == ["application_1_0001"]
     yarn.close()
-
-
-def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(
-    project: Path, manager: Manager
-) -> None:
-    manager.found = Manager(AttemptState.FAILED).found
-    files = AttemptFiles(project / "runs" / "spec.json")
-    for conf, state in (
-        ({}, AttemptState.SUCCEEDED),
-        ({"spark.yarn.submit.waitAppCompletion": "false"}, AttemptState.FAILED),
-    ):
-        outcome = engine(project, master="yarn", conf=conf).judge(files, said=None, code=0)
-        assert outcome is not None
-        assert outcome.state is state
