@@ -95,6 +95,25 @@ def test_an_attempt_on_the_cluster_leaves_a_result_and_is_known_by_its_tag(
     later.close()
 
 
+def test_a_list_is_one_application_and_each_run_has_its_result(
+    yarn: Yarn, project: Callable[..., Bench]
+) -> None:
+    one = project("cluster", lists=True)
+    jobs = {"t-list.1": "days", "t-list.2": "odd", "t-list.3": "days"}
+    specs = {
+        token: one.spec(job, "days", f"2024-03-0{n}", name=token.removeprefix("t-"))
+        for n, (token, job) in enumerate(jobs.items(), start=1)
+    }
+    handles = one.engine.submit_list(specs)
+    one.wait(*handles)
+    first, second, third = (one.engine.poll(handle) for handle in handles)
+    assert first.state is third.state is AttemptState.SUCCEEDED, log_of(handles[0])
+    assert (second.state, second.transient) == (AttemptState.FAILED, False), "it has no such job"
+    assert tokens(one.folder) == {"t-list.1", "t-list.3"}
+    (application,) = yarn.applications("t-list")
+    assert one.engine.identify(handles[2]) == EngineRun(origin=Origin.CREATED, id=application["id"])
+
+
 def begun(one: Bench, handle: str, day: str) -> None:
     """Wait until the job of an attempt has begun."""
 

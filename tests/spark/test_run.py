@@ -38,6 +38,9 @@ from spark_runtime import RunContext, job
 @job(inputs={"hours": "hours", "names": "test:names"}, output="days", batch="range")
 def days(hours: DataFrame, names: DataFrame | None, context: RunContext) -> DataFrame:
     print("a job may print", [key.key for key in context.keys], names)
+    print("views", [view.name for view in context.spark.catalog.listTables() if view.isTemporary])
+    if context.parameters.get("leave"):
+        context.spark.range(1).createOrReplaceTempView("left")
     if context.parameters.get("fail"):
         raise ValueError("as asked")
     if context.parameters.get("hang"):
@@ -321,6 +324,31 @@ def listen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
     assert len(jars) == 3, "scripts/fetch-jars --listener fetches it"
     monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, jars)))
     return Heard(folder / "heard.ndjson")
+
+
+def test_a_list_does_each_run_in_a_session_of_its_own_whatever_the_others_did(
+    hours: Any, pipeline: str, tmp_path: Path
+) -> None:
+    runs = []
+    for number, parameters in enumerate(({"leave": 1}, {"fail": 1}, {}), start=1):
+        made = spec(hours, pipeline, parameters=parameters, token=f"t.{number}")
+        runs.append({**made, "run_id": f"r-{number}", "result_path": f"{tmp_path}/{number}.json"})
+    (tmp_path / "list.json").write_text(json.dumps({"token": "t", "runs": runs}))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "spark_runtime", "run", "--spec", str(tmp_path / "list.json")),
+            *("--project", str(tmp_path), "--conf", "spark.master=local[1]"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    results = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (1, 2, 3)]
+    assert [one["state"] for one in results] == ["succeeded", "failed", "succeeded"], done.stderr
+    assert [one["token"] for one in results] == ["t.1", "t.2", "t.3"]
+    assert results[1]["error"]["message"] == "as asked"
+    assert done.stdout.count("views []") == 3, "what the first run left is gone"
 
 
 def test_a_worker_collects_the_garbage_of_many_runs(
