@@ -97,14 +97,6 @@ class AttemptFiles:
         with open(self.log_path, "a", encoding="utf-8", opener=private) as log:
             log.write(text)
 
-    def log_begin(self) -> str:
-        """Return the first part of the attempt's output; empty if it is not here."""
-        place, begin = self.log_place()
-        try:
-            return next(read_from(place, begin), b"").decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-
     def log_end(self, most: int | None = None) -> bytes:
         """Return at most this many of the last bytes of the attempt's output.
 

@@ -67,10 +67,6 @@ class ProcessEngine(Engine):
         """Whether an attempt continues without its process; raises ServiceUnreachableError."""
         return False
 
-    def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of an attempt's process."""
-        process.wait()
-
     def stop(self, files: AttemptFiles, pid: int | None) -> None:
         """Stop an attempt; `pid` is also its process group, None if the process has ended."""
         if pid is not None:
@@ -93,7 +89,7 @@ class ProcessEngine(Engine):
         process = self._start(files, token)
 
         def wait() -> None:
-            self.wait(process)
+            process.wait()
             _await_end(files)  # where only the shell around the command was killed
 
         self._watch(files, process, wait)

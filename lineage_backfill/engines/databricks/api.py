@@ -10,7 +10,6 @@ from typing import TypeVar
 import requests
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.config import Config
-from databricks.sdk.credentials_provider import CredentialsStrategy
 from databricks.sdk.errors import (
     DeadlineExceeded,
     InternalError,
@@ -46,8 +45,7 @@ class Workspace:
         token: Callable[[], str] | None = None,
         timeout: float = 30,
     ) -> None:
-        self._host, self._profile = host or None, profile or None
-        self._token = _Token(token) if token else None
+        self._host, self._profile, self._token = host or None, profile or None, token
         self._timeout = timeout
         self._made: WorkspaceClient | None = None
         self._making = Lock()
@@ -61,7 +59,8 @@ class Workspace:
                 config = Config(
                     host=self._host,
                     profile=self._profile,
-                    credentials_strategy=self._token,
+                    token=self._token() if self._token else None,
+                    auth_type="pat" if self._token else None,  # whatever the environment has
                     http_timeout_seconds=self._timeout,
                     retry_timeout_seconds=_REPEATED,
                     disable_experimental_files_api_client=True,  # all files are small
@@ -84,10 +83,11 @@ class Workspace:
         try:
             return call(self._client)
         except (Unauthenticated, PermissionDenied) as error:
-            if isinstance(error, Unauthenticated) or _STALE.search(str(error)):
-                raise self._expired(error) from error
+            said = _first_line(error)
+            if isinstance(error, Unauthenticated) or _STALE.search(said):
+                raise self._expired(said) from error
             raise EngineRefusalError(
-                f"Databricks refuses the account: {error}",
+                f"Databricks refuses the account: {said}",
                 403,
                 hint="Grant it what docs/databricks.md lists: CAN MANAGE RUN on the jobs, READ and"
                 " WRITE VOLUME on `volume`.",
@@ -110,36 +110,13 @@ class Workspace:
                 hint="Give the engine `profile`, or `host` and `token`.",
             ) from error
 
-    def _expired(self, error: Exception) -> ServiceUnreachableError:
-        self.has_expired = True
-        if self._token is not None:
-            self._token.renew()
+    def _expired(self, said: str) -> ServiceUnreachableError:
+        self.has_expired, self._made = True, None
         return ServiceUnreachableError(
-            f"the token for Databricks has expired, or is not valid: {error}",
+            f"the token for Databricks has expired, or is not valid: {said}",
             hint="Renew it, then `resume`: nothing is lost. A `token` may be read again from a file"
             ' ("file:PATH") or a command; a `profile` with OAuth renews its own.',
         )
-
-
-class _Token(CredentialsStrategy):
-    """Logs in with a token that may change."""
-
-    def __init__(self, read: Callable[[], str]) -> None:
-        self._read = read
-        self._value = ""
-
-    def auth_type(self) -> str:
-        return "pat"
-
-    def renew(self) -> None:
-        self._value = ""
-
-    def __call__(self, cfg: Config) -> Callable[[], dict[str, str]]:
-        return self._headers
-
-    def _headers(self) -> dict[str, str]:
-        self._value = self._value or self._read()
-        return {"Authorization": f"Bearer {self._value}"}
 
 
 def _first_line(error: Exception) -> str:

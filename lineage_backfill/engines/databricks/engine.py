@@ -17,11 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databricks.sdk import WorkspaceClient
 from databricks.sdk.service.jobs import QueueSettings, Run, RunOutput
 
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -58,7 +56,6 @@ from lineage_backfill.typed import check_members
 _log = logging.getLogger(__name__)
 #: Runs of a job beyond its `max_concurrent_runs` wait for their turn.
 _QUEUE = QueueSettings(enabled=True)
-_ATTEMPT_FILE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +195,6 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
                 continue
             job.refuse_unfit(has_volume=bool(self._volume))
             job.values(spec, None)
-            _refuse_undo(job, spec)
             other = shared.setdefault(job.id, run.job)
             if other != run.job and not job.only:
                 raise UnfitRunError(
@@ -347,7 +343,6 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
                 there["runs"] = [self._there(run) for run in there["runs"]]
             self._upload(path, json.dumps(there).encode())
         if job is not None:
-            _refuse_undo(job, one.spec)
             values = job.values(one.spec, path) or None
             only = list(job.only) or None
             began = self._ask(
@@ -374,7 +369,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
 
     def _place(self, spec: Mapping[str, Any], what: str) -> str:
         """Return the path of a file of an attempt in the volume."""
-        return f"{self._volume}/{_ATTEMPT_FILE.sub('_', spec['token'])}.{what}.json"
+        return f"{self._volume}/{spec['token']}.{what}.json"
 
     def _there(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return a run spec with its result in the volume."""
@@ -445,13 +440,16 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         for task in run.tasks or ():
             lines = [f"task {task.task_key}, run {task.run_id} ({run.run_page_url}):"]
             with suppress(EngineError, ServiceUnreachableError):
-                output = self._ask(partial(_output, run_id=task.run_id or 0))
+                output = self._output(task.run_id or 0)
                 notebook = output.notebook_output and output.notebook_output.result
                 parts = (output.logs, notebook, output.error_trace, output.error)
                 lines += [line for part in parts if part for line in part.splitlines()]
                 error = (has_failed(task) and output.error) or error
             one.files.add_to_log("".join(f"{line}\n" for line in lines))
         return error
+
+    def _output(self, run_id: int) -> RunOutput:
+        return self._ask(lambda to: to.jobs.get_run_output(run_id))
 
 
 def development_prefix(user: str) -> str:
@@ -461,16 +459,3 @@ def development_prefix(user: str) -> str:
     '[dev ana_maria] '
     """
     return f"[dev {re.sub('[^A-Za-z0-9]', '_', user.partition('@')[0])}] "
-
-
-def _output(to: WorkspaceClient, run_id: int) -> RunOutput:
-    return to.jobs.get_run_output(run_id)
-
-
-def _refuse_undo(job: Existing, spec: Mapping[str, Any]) -> None:
-    if spec.get("undo") and not job.takes_spec:
-        raise UnfitRunError(
-            f"{spec['job']['name']} cannot be undone: job {job.name} in Databricks takes no run"
-            " spec, and would run again",
-            hint="Only jobs with the parameter lineage_backfill_spec can be undone.",
-        )

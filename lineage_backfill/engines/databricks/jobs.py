@@ -77,6 +77,12 @@ class Existing:
 
     def values(self, spec: Mapping[str, Any], spec_path: str | None) -> dict[str, str]:
         """Return the parameters of a run; raises UnfitRunError if the job cannot take them."""
+        if spec.get("undo") and not self.takes_spec:
+            raise UnfitRunError(
+                f"{spec['job']['name']} cannot be undone: job {self.name} in Databricks takes no"
+                " run spec, and would run again",
+                hint=f"Only jobs with the parameter {SPEC} can be undone.",
+            )
         keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
         given = dict(self.conf or dict.fromkeys({KEY} & self.parameters, "{key}"))
         if self.takes_spec and not self.conf and len(keys) != 1:

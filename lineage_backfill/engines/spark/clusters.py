@@ -43,17 +43,14 @@ _GET = ("get", "pod", "--ignore-not-found", "--request-timeout", "30s", "--outpu
 class Cluster(Protocol):
     """Where drivers run."""
 
-    #: Whether exit code 0 of spark-submit means that the application succeeded.
-    trusts_exit_code: bool
-
     def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
         """Return the Spark properties by which the application and its files can be found.
 
         `given` are those of the settings; `folder` may hold files until the application has ended.
         """
 
-    def name(self, token: str, said: str) -> str | None:
-        """Return the cluster's name of the application, None if the output `said` lacks it."""
+    def name(self, token: str) -> str | None:
+        """Return the cluster's name of the application, None if it has none yet."""
 
     def check(self, given: Mapping[str, str]) -> None:
         """Refuse settings with which nothing can run there; raises EnvironmentMissingError."""
@@ -78,7 +75,6 @@ class Kubernetes(Cluster):
     Phases: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
     """
 
-    trusts_exit_code = False  # it is 0 even if the driver failed
     _PHASES: Mapping[str, AttemptState] = {
         "Pending": AttemptState.QUEUED,
         "Running": AttemptState.RUNNING,
@@ -110,7 +106,7 @@ class Kubernetes(Cluster):
         ours = {name: value for name, value in usual.items() if name not in given}
         return {f"{_PREFIX}driver.pod.name": _pod(token), **ours}
 
-    def name(self, token: str, said: str) -> str:
+    def name(self, token: str) -> str:
         """Return the name of the driver's pod."""
         return _pod(token)
 

@@ -7,18 +7,14 @@ the logs of its tables; those logs, if the driver died before; the cluster; the 
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
-from lineage_backfill.engines.attempt import AttemptFiles, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.spark.clusters import Cluster, Kubernetes, asker, was_killed
@@ -36,7 +32,6 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _MAIN = "import sys\n\nfrom spark_runtime.__main__ import main\n\nsys.exit(main())\n"
-_PATIENCE = 10.0  # seconds for a driver to end by itself before it is killed
 
 
 class SparkSubmitEngine(ProcessEngine):
@@ -98,8 +93,7 @@ class SparkSubmitEngine(ProcessEngine):
 
     def identify(self, handle: str) -> EngineRun:
         """Return the application, with its name on the cluster if it has one."""
-        files = AttemptFiles(Path(handle))
-        name = self.cluster.name(_token(files), files.log_begin())
+        name = self.cluster.name(_token(AttemptFiles(Path(handle))))
         return EngineRun(origin=Origin.CREATED, id=name)
 
     # Starting
@@ -145,14 +139,12 @@ class SparkSubmitEngine(ProcessEngine):
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        """Judge by result file, tables' logs, cluster and exit code, in this order."""
+        """Judge by result file, tables' logs, cluster and a failure's exit code, in this order."""
         if said is not None and not said.transient:
             return said
         outcome = reconcile(files) or said
         if outcome is not None:
             return outcome
-        if code == 0 and self.cluster.trusts_exit_code:  # it ran where it cannot write our files
-            return Outcome(state=AttemptState.SUCCEEDED)
         token = _token(files)
         state = self.cluster.look(token)
         if state is None:
@@ -194,21 +186,9 @@ class SparkSubmitEngine(ProcessEngine):
         known = self.cluster.look(token) is not None
         return known or self.left(spec_path, token) is not None
 
-    def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the driver to end; if only its JVM died, stop Python too."""
-        # It is not reaped before that, so its id was not reused.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        kill_group(process.pid)
-        process.wait()
-
     def stop(self, files: AttemptFiles, pid: int | None) -> None:
-        """Ask the driver to end, which releases its executors; kill it if it does not."""
-        if pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGTERM)
-            timer = Timer(_PATIENCE, _kill, [files, pid])
-            timer.daemon = True
-            timer.start()
+        """Stop the application; one that only appears on the cluster later is stopped then."""
+        super().stop(files, pid)
         try:
             self.cluster.stop(_token(files))
         except ServiceUnreachableError as error:
@@ -236,11 +216,6 @@ def _find_program(spark_home: str | None, environment: Mapping[str, str]) -> tup
     if home is None:
         return "spark-submit", None
     return str(Path(home) / "bin" / "spark-submit"), home
-
-
-def _kill(files: AttemptFiles, pid: int) -> None:
-    if files.life_sign():
-        kill_group(pid)
 
 
 def _token(files: AttemptFiles) -> str:

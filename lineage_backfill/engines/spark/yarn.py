@@ -22,7 +22,6 @@ from lineage_backfill.ports import AttemptState
 
 _log = logging.getLogger(__name__)
 _TIMEOUT = 20.0  # seconds, for each request
-_APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _VARIABLE = re.compile(r"\$\{([^${}]+)\}")
 _FILES = ("core-site.xml", "yarn-site.xml")
 _NESTED = 5  # nested variables in a value
@@ -40,14 +39,6 @@ _STATES: Mapping[str, AttemptState] = {
     "FAILED": AttemptState.FAILED,
     "KILLED": AttemptState.CANCELLED,
 }
-#: If several applications have one tag, the first of these states counts.
-_ORDER = (
-    AttemptState.RUNNING,
-    AttemptState.QUEUED,
-    AttemptState.SUCCEEDED,
-    AttemptState.FAILED,
-    AttemptState.CANCELLED,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +126,13 @@ class Yarn(Cluster):
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
     """
 
-    trusts_exit_code = True  # spark-submit waits for the end of the application
-
     def __init__(self, manager: ResourceManager | None) -> None:
         self._found = manager
 
     def properties(self, token: str, given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
-        """Tag the application, keep YARN from starting a second driver for it, and wait."""
-        tags = given.get("spark.yarn.tags")
-        return {
-            "spark.yarn.tags": f"{tags},{token}" if tags else token,
-            "spark.yarn.maxAppAttempts": "1",
-            "spark.yarn.submit.waitAppCompletion": "true",
-        }
+        """Tag the application, and keep YARN from starting a second driver for it."""
+        tags = ",".join(filter(None, (given.get("spark.yarn.tags"), token)))
+        return {"spark.yarn.tags": tags, "spark.yarn.maxAppAttempts": "1"}
 
     def check(self, given: Mapping[str, str]) -> None:
         """Refuse a cluster whose REST interface is unknown; raises EnvironmentMissingError."""
@@ -160,10 +145,8 @@ class Yarn(Cluster):
             raise ServiceUnreachableError(_NO_REST, hint=_NAME_IT)
         return self._found
 
-    def name(self, token: str, said: str) -> str | None:
-        """Return the application's id from spark-submit's output, here or on another machine."""
-        if known := _APPLICATION.search(said):
-            return known[0]
+    def name(self, token: str) -> str | None:
+        """Return the application's id."""
         with suppress(ServiceUnreachableError):
             return next((one.id for one in self._manager.find(token)), None)
         return None
@@ -179,8 +162,12 @@ class Yarn(Cluster):
         return "" if found is None else found.reason
 
     def _deciding(self, token: str) -> Found | None:
-        found = self._manager.find(token)
-        return min(found, key=lambda one: _ORDER.index(one.state), default=None)
+        """Return the application with this tag; of several, one that runs, or has succeeded."""
+
+        def turn(one: Found) -> tuple[bool, bool]:
+            return one.state.is_final, one.state is not AttemptState.SUCCEEDED
+
+        return min(self._manager.find(token), key=turn, default=None)
 
     def stop(self, token: str) -> None:
         """Kill the application with this tag."""

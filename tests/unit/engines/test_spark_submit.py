@@ -7,7 +7,6 @@ in tests/services/test_yarn.py.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,6 @@ DELTA = [
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
 ]
-WAITS = "spark.yarn.submit.waitAppCompletion=true"
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
         *("--files", "P/app.conf,P/runs/spec.json", "--archives", "P/env.tar.gz#env"),
         *("--name", "daily totals t-1"),
         *confs("spark.sql.extensions=mine", DELTA[1], "spark.pyspark.python=./env/bin/python"),
-        *confs("spark.yarn.tags=t-1", "spark.yarn.maxAppAttempts=1", WAITS),
+        *confs("spark.yarn.tags=t-1", "spark.yarn.maxAppAttempts=1"),
         *("--queue", "night"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
@@ -102,12 +100,12 @@ def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
 
 @pytest.mark.usefixtures("manager")
 def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> None:
-    argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance", WAITS[:-5]: "false"})
+    argv = command(project, master="yarn", conf={"spark.yarn.tags": "finance"})
     assert argv[1:] == [
         *("--master", "yarn", "--deploy-mode", "cluster"),
         *("--py-files", "spark_runtime.zip,code.zip", "--files", "P/runs/spec.json"),
         *("--name", "daily totals t-1"),
-        *confs(*DELTA, "spark.yarn.tags=finance,t-1", WAITS, "spark.yarn.maxAppAttempts=1"),
+        *confs(*DELTA, "spark.yarn.tags=finance,t-1", "spark.yarn.maxAppAttempts=1"),
         *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
     ]
 
@@ -378,29 +376,15 @@ def test_the_error_of_a_failed_attempt_names_the_log_of_its_driver(project: Path
 
 
 @pytest.mark.parametrize(
-    ("master", "said", "name"),
-    [
-        ("yarn", "", None),
-        ("yarn", "INFO Client: Submitted application application_17_0003\n", "application_17_0003"),
-        ("k8s://https://h:6443", "", "lineage-backfill-t-1-driver"),
-    ],
+    ("master", "name"),
+    [("yarn", "application_1_0001"), ("k8s://https://h:6443", "lineage-backfill-t-1-driver")],
 )
 def test_a_driver_on_a_cluster_has_a_name_there(
-    project: Path, master: str, said: str, name: str | None
+    project: Path, manager: Manager, master: str, name: str
 ) -> None:
-    folder = AttemptFiles(project / "runs" / "spec.json")
-    folder.log_path.write_text(said)
-    found = engine(project, master=master).identify(str(folder.spec_path))
+    manager.found = Manager(AttemptState.RUNNING).found
+    found = engine(project, master=master).identify(str(project / "runs" / "spec.json"))
     assert found == EngineRun(origin=Origin.CREATED, id=name)
-
-
-def test_a_driver_with_a_long_log_is_identified_by_its_beginning(project: Path) -> None:
-    """Its own output, gigabytes perhaps, comes after that of spark-submit."""
-    files = AttemptFiles(project / "runs" / "spec.json")
-    files.log_path.write_text("Submitted application application_17_0003\n")
-    os.truncate(files.log_path, 50_000_000_000)  # sparse: more than the memory there is
-    found = engine(project, master="yarn").identify(str(files.spec_path))
-    assert found == EngineRun(origin=Origin.CREATED, id="application_17_0003")
 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:

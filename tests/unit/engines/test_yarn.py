@@ -102,9 +102,9 @@ def test_what_yarn_says_of_an_end_comes_with_the_state(
     said = "User application exited with status 137"
     asks(web, apps({"id": "a", "state": "FINISHED", "diagnostics": said}))
     assert yarn(tmp_path).reason(TOKEN) == said
-    # Of several, the one whose state counts.
+    # Of several, one that has not ended.
     other = {"id": "b", "state": "KILLED", "diagnostics": "killed by user"}
-    ours = {"id": "a", "state": "FINISHED", "diagnostics": said}
+    ours = {"id": "a", "state": "RUNNING", "diagnostics": said}
     web.replace("GET", f"{RM}/apps", json=apps(ours, other))
     assert yarn(tmp_path).reason(TOKEN) == said
 
@@ -114,11 +114,10 @@ def test_an_application_that_another_machine_submitted_has_its_name(
 ) -> None:
     asks(web, apps({"id": "application_1_0002", "state": "RUNNING"}))
     cluster = yarn(tmp_path)
-    assert cluster.name(TOKEN, "") == "application_1_0002"
-    assert cluster.name(TOKEN, "Submitted application application_1_0003") == "application_1_0003"
+    assert cluster.name(TOKEN) == "application_1_0002"
     assert len(web.calls) == 1
     web.replace("GET", f"{RM}/apps", status=500)
-    assert cluster.name(TOKEN, "") is None
+    assert cluster.name(TOKEN) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_a_cluster_without_open_rest_is_refused(tmp_path: Path) -> None:
     assert "yarn.resourcemanager.webapp.address" in no.value.hint
     with pytest.raises(ServiceUnreachableError):
         cluster.look(TOKEN)
-    assert cluster.name(TOKEN, "") is None
+    assert cluster.name(TOKEN) is None
 
 
 def test_the_driver_s_log_is_named(tmp_path: Path, web: responses.RequestsMock) -> None:
