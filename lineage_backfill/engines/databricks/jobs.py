@@ -77,12 +77,7 @@ class Existing:
 
     def values(self, spec: Mapping[str, Any], spec_path: str | None) -> dict[str, str]:
         """Return the parameters of a run; raises UnfitRunError if the job cannot take them."""
-        if spec.get("undo") and not self.takes_spec:
-            raise UnfitRunError(
-                f"{spec['job']['name']} cannot be undone: job {self.name} in Databricks takes no"
-                " run spec, and would run again",
-                hint=f"Only jobs with the parameter {SPEC} can be undone.",
-            )
+        self._refuse_undo(spec)
         keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
         given = dict(self.conf or dict.fromkeys({KEY} & self.parameters, "{key}"))
         if self.takes_spec and not self.conf and len(keys) != 1:
@@ -115,6 +110,14 @@ class Existing:
         if self.takes_spec and spec_path is not None:
             given[SPEC] = spec_path
         return given | texts
+
+    def _refuse_undo(self, spec: Mapping[str, Any]) -> None:
+        if spec.get("undo") and not self.takes_spec:
+            raise UnfitRunError(
+                f"{spec['job']['name']} cannot be undone: job {self.name} in Databricks takes no"
+                " run spec, and would run again",
+                hint=f"Only jobs with the parameter {SPEC} can be undone.",
+            )
 
     def refuse_unfit(self, *, has_volume: bool) -> None:
         """Raise UnfitRunError for tasks that it lacks, and for what `spark_runtime` cannot use."""
