@@ -415,7 +415,13 @@ class FakeMarquez:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                status, body = fake.answer(*_asked(self.path))
+                self._respond(*fake.answer(*_asked(self.path)))
+
+            def do_POST(self) -> None:
+                event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self._respond(fake.post(event), {})
+
+            def _respond(self, status: int, body: Any) -> None:
                 data = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState
 from spark_runtime.session import find_jars
 from tests.airflow_suite import PROJECT, AirflowSuite, Desk, Place, until
+from tests.fake_marquez import FakeMarquez
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 PROVIDER = ROOT / "examples" / "airflow_provider"
 #: A running one to use instead, started by `scripts/airflow up FOLDER`.
 VARIABLE = "LINEAGE_BACKFILL_TEST_AIRFLOW"
+#: Where it sends its lineage: a Marquez that tests may write to; without it, to one in memory.
+MARQUEZ = "LINEAGE_BACKFILL_TEST_MARQUEZ_URL"
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +59,20 @@ def airflow() -> Iterator[Place]:
             script = ROOT / "scripts" / "airflow"
             down = partial(subprocess.run, [script, "down", folder], check=True, timeout=120)
             stack.callback(down)
-            subprocess.run([script, "up", folder], check=True, timeout=600)
+            marquez = os.environ.get(MARQUEZ) or stack.enter_context(FakeMarquez().serve())
+            (folder / "marquez").write_text(marquez)
+            env = {**os.environ, "MARQUEZ_URL": marquez}
+            subprocess.run([script, "up", folder], check=True, timeout=600, env=env)
         place = Place((folder / "address").read_text().strip(), folder)
         until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 12, 120)
         yield place
 
 
 def test_a_fix_is_backfilled_through_airflow(airflow: Place) -> None:
-    """The worked example: planned from lineage, run by the command line, tables compared."""
+    """The first hour: planned from Marquez, run by the command line, tables compared."""
     environment = {name: value for name, value in os.environ.items() if name != "MARQUEZ_URL"}
+    if (named := airflow.folder / "marquez").exists():
+        environment["MARQUEZ_URL"] = named.read_text().strip()
     story = ROOT / "docs" / "examples" / "airflow" / "story.py"
     told = subprocess.run(
         [sys.executable, story, airflow.folder],
@@ -75,6 +84,11 @@ def test_a_fix_is_backfilled_through_airflow(airflow: Place) -> None:
         check=False,
     )
     assert told.returncode == 0, told.stdout + told.stderr
+    # What the page of the first hour says that you should see.
+    seen = " ".join(told.stdout.split())
+    assert re.search("✓ lineage .* ✓ engine airflow .* it has 5 tasks", seen)
+    assert "5 jobs, 13 partitions, 13 runs" in seen
+    assert "report euros instead of cents succeeded" in seen
     assert "Stale partitions: 0" in told.stdout
     assert "Airflow ran 13 tasks for 13 partitions, each once" in told.stdout
 

@@ -57,6 +57,7 @@ def test_the_page_of_the_first_hour_is_short_and_the_path_that_the_story_takes()
     toml = "\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
     assert len(verbs) <= 6
     assert len([line for line in toml.splitlines() if line]) <= 10
+    assert page.count("You should see") == len(verbs)
     played = re.findall(r'self\.(?:tool|show)\(\s*"(\w+)"', (HERE / "story.py").read_text())
     assert played == verbs
 

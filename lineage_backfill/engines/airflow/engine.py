@@ -94,8 +94,12 @@ class _Attempt(WatchedAttempt):
         since = self.floor if self.run_id == self.own_id else self.since
         return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
 
-    def adopt(self, run: Mapping[str, Any]) -> None:
-        """Follow a run that someone else has started."""
+    def adopt(self, run: Mapping[str, Any], of: Mapping[str, Sequence[TaskView]]) -> None:
+        """Follow a run that someone else has started; `of` are the task instances of the slice."""
+        if self.origin is None:
+            # What had begun by now is not later than this; what begins from now on counts.
+            begun = [view.started for views in of.values() for view in views if view.started]
+            self.since = min(self.since, max(begun, default=self.since))
         self.run_id, self.origin = run["dag_run_id"], Origin.ADOPTED
         self.tries, self.has_acted = None, False
 
@@ -378,7 +382,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         rival = next((r for r in others if any(v.is_active(r) for v in of[r["dag_run_id"]])), None)
         one.awaits = ""
         if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
-            one.adopt(one.run)
+            one.adopt(one.run, of)
         step = self._judged(one, others, of)
         if step.act in (Act.CREATE, Act.CLEAR):
             if rival is not None:
@@ -443,7 +447,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         elif rival is not None and one.run is not None and one.origin is Origin.CREATED:
             # Airflow has started its own run of the key: it counts, and ours ends.
             self._stop(one.run)
-            one.adopt(rival)
+            one.adopt(rival, {})
             return False
         elif step.act is Act.WAIT:
             self._await(one)

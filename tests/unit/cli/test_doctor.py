@@ -13,6 +13,7 @@ import responses
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.workspace.lineage import ProjectLineage
+from tests import fake_airflow
 from tests.delta_logs import METADATA, Log, add
 from tests.unit.cli.documents import fits
 from tests.unit.cli.test_stale import Shop
@@ -171,3 +172,25 @@ def test_an_airflow_that_is_too_old_is_named(
         found = checks()["engine old"]
     assert found["detail"].startswith(f"Airflow 2.7.3 at {url} is not supported")
     assert found["fix"].startswith("Upgrade it to Airflow 3, or")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize(
+    ("dag", "task", "said"),
+    [
+        ("three", "b", "answers and accepts this account; it has 1 task"),
+        ("three", "none", "DAG three has no task none (any more)"),
+        ("none", "b", "has no DAG none"),
+        ("paused", "build", "DAG paused is paused"),
+    ],
+)
+def test_airflow_is_asked_about_each_dag_and_task(
+    shop: Shop, checks: Callable[..., dict[str, Any]], dag: str, task: str, said: str
+) -> None:
+    with fake_airflow.serve(shop.folder) as url:
+        login = 'username = "op"\npassword = "op"'
+        engine = f'[engines.flow]\nkind = "airflow"\nurl = "{url}"\n{login}\n'
+        named = f'engine = "flow"\ndag = "{dag}"\ntask = "{task}"\nbatch = "key"'
+        shop.declare(f'{engine}[[job]]\nname = "totals"\n{named}\n')
+        found = checks()["engine flow"]
+    assert said in found["detail"]
