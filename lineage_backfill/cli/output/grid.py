@@ -15,8 +15,9 @@ from lineage_backfill.show.plans import GROUPED_ABOVE
 from lineage_backfill.show.text import UNKNOWN
 
 Cell = str | Text
-#: Gap between two columns, indent of what stands below a name, least width of a folded column.
-_GAP, _INDENT, _LEAST = 2, 4, 20
+#: Gap between two columns, indent of what stands below a name, least width of a folded column, most
+#: width of a first column that nothing stands below.
+_GAP, _INDENT, _LEAST, _NARROW = 2, 4, 20, 10
 #: Most rows of each kind in a long table.
 _SHOWN = 5
 
@@ -34,19 +35,24 @@ class Grid:
         """Whether there is anything below the headings."""
         return len(self.columns[0]) > 1
 
+    @property
+    def _indent(self) -> int:
+        first = _widest(self.columns[0])
+        return first + _GAP if first <= _NARROW else _INDENT
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of the table."""
         width = options.max_width
         parts, sizes = self._parts(width), [_widest(column) for column in self.columns]
         last = parts[-1]
-        room = width - sum(sizes[n] + _GAP for n in last[:-1]) - _INDENT * (len(parts) > 1)
+        room = width - sum(sizes[n] + _GAP for n in last[:-1]) - self._indent * (len(parts) > 1)
         for row in zip(*self.columns, strict=True):
             # A word that is longer than its column stands below, unbroken.
             is_long = max(map(len, row[-1].plain.split()), default=0) > room and len(last) > 1
             split = [*parts[:-1], last[:-1], last[-1:]] if is_long else parts
             for place, part in enumerate(split):
                 if place == 0 or any(row[n] for n in part):
-                    indent = _INDENT * bool(place)
+                    indent = self._indent * bool(place)
                     yield from self._lines(console, row, part, sizes, width - indent, indent)
         if self.below is not None:
             yield self.below
@@ -55,7 +61,7 @@ class Grid:
         """Return the columns that stand side by side: on each line as many as fit."""
         parts, begin = list[range](), 0
         for end in range(1, len(self.columns) + 1):
-            indent = _INDENT * bool(parts)
+            indent = self._indent * bool(parts)
             if end - begin > 1 and not self._fits(range(begin, end), width - indent):
                 parts.append(range(begin, end - 1))
                 begin = end - 1
