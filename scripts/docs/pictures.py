@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from lineage_backfill.cli.output.tables import status_table
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.lineage.view import whole
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.planner import Planner
+from lineage_backfill.plans.document import plan_to_dict
+from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.plans.request import ChangedDataset, Request
+from lineage_backfill.ports import BackfillRecord, RunRecord
 from lineage_backfill.project import FILE_NAME
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.runs import reports
 from lineage_backfill.show.views import drawing
 from lineage_backfill.web.svg import svg
 from lineage_backfill.workspace.environment import open_project
@@ -63,6 +73,24 @@ grain = "hour"
 [[dataset]]
 name = "down"
 """
+_SHOP = """
+[[dataset]]
+name = "*orders"
+grain = "hour"
+[[dataset]]
+name = "*"
+grain = "day"
+end = "2024-03-31"
+[[dataset]]
+name = "report"
+grain = "week"
+[[job]]
+name = "rolling_week"
+reads = [{ dataset = "sales", mapping = "window", before = 6 }]
+[[job]]
+name = "running_total"
+reads = [{ dataset = "total", mapping = "offset", by = -1 }]
+"""
 _CASES: Mapping[str, _Case] = {
     "overlap": _Case(
         declared=f'{_HOURS}grain = "day"',
@@ -91,13 +119,72 @@ _CASES: Mapping[str, _Case] = {
 def pictures() -> dict[str, str]:
     """Return each picture by its file's name."""
     drawn = {f"{name}.svg": _Picture(case).svg() for name, case in _CASES.items()}
-    return {**drawn, "shop.svg": _shop()}
+    return {**drawn, "shop.svg": _shop(), "half-done.svg": _half_done()}
 
 
 def _shop() -> str:
     """Return the lineage of the example that the pages use."""
     project = open_project(Path(__file__).parents[2] / "docs" / "examples" / "shop" / FILE_NAME)
     return svg(replace(drawing(whole(Workspace(project).graph)), title="The shop"))
+
+
+def _half_done() -> str:
+    """Return `status` in a terminal: a day of a window failed, a running total is half done."""
+    nodes = [
+        JobNode(
+            ref=JobRef(_SPACE, job),
+            reads=tuple(DatasetRef(_SPACE, name) for name in reads),
+            writes=(DatasetRef(_SPACE, output),),
+        )
+        for job, reads, output in (
+            ("clean_orders", ["raw_orders"], "orders"),
+            ("daily_sales", ["orders"], "sales"),
+            ("rolling_week", ["sales"], "rolling"),
+            ("weekly_report", ["rolling"], "report"),
+            ("running_total", ["sales", "total"], "total"),
+        )
+    ]
+    raw, keys = DatasetRef(_SPACE, "raw_orders"), ("2024-03-10T22..2024-03-11T00",)
+    asked = Request(changed=(ChangedDataset(dataset=raw, keys=keys),))
+    plan = Planner(LineageSnapshot.of(nodes), _declared(_SHOP), now=_NOW).plan(asked)
+    runs = [_run(run, begun=_NOW) for run in plan.runs or ()]
+    record = BackfillRecord(
+        id="b-20240701-090000-c0ffee",
+        plan_id=plan.id,
+        state=BackfillState.RUNNING,
+        submitted_at=_NOW,
+        updated_at=_NOW,
+        submitted_by="ana",
+        title="VAT fix, INC-812",
+        changed="raw_orders 2024-03-10T22..03-11T00",
+    )
+    console = Console(record=True, width=90, file=StringIO())
+    console.print(status_table(reports.status(record, plan_to_dict(plan), runs)))
+    drawn = console.export_svg(title="lineage-backfill status", theme=MONOKAI, unique_id="half")
+    drawn = re.sub(r"@font-face {.*?}\s*", "", drawn, flags=re.DOTALL)
+    return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
+
+
+def _run(run: PlannedRun, begun: datetime) -> RunRecord:
+    """Return how far a run is in that picture."""
+    job, day, error = run.job.name, run.partitions[0], None
+    state = RunState.SUCCEEDED
+    if (job, day) == ("rolling_week", "2024-03-13"):
+        state, error = RunState.FAILED, "ValueError: revenue is negative in store 7"
+    elif job == "weekly_report" and day == "2024-W11":
+        state, error = RunState.BLOCKED, "pictures:rolling_week 2024-03-13 did not succeed"
+    elif job == "running_total" and day > "2024-03-19":
+        state = RunState.RUNNING if day == "2024-03-20" else RunState.PENDING
+    has_ended = state in (RunState.SUCCEEDED, RunState.FAILED)
+    has_begun = has_ended or state is RunState.RUNNING
+    return RunRecord.of(
+        run,
+        state=state,
+        attempt=int(has_begun),
+        started_at=begun if has_begun else None,
+        ended_at=begun + timedelta(seconds=14) if has_ended else None,
+        error=error,
+    )
 
 
 class _Picture:
