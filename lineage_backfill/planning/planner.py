@@ -208,7 +208,9 @@ class Planning:
         except UsageError as error:
             error.message = f"{what}: {error.message}"
             error.args = (error.message,)
-            if calendar.time is not None and not re.search(r"\d", str(keys)):  # today, yesterday
+            ends = [end for one in keys or () for end in str(one).split("..")]
+            are_days = all(re.search(r"\d", end) for end in ends)  # not today, yesterday
+            if calendar.time is not None and not are_days:
                 newest = calendar.time.grid.label(calendar.time.last)
                 error.hint = f"{error.hint} The newest key is {newest}."
             raise

@@ -25,6 +25,7 @@ MISTAKES = {
     "impact raw_orders --partitions 2024-03-10T22:2024-03-11T00": "--from 2024-03-10T22",
     "impact raw_orders --from yesterday": "The newest key is 2024-03-31T21.",
     "impact sales_daily --from today": "The newest key is 2024-03-31.",
+    "impact sales_daily --from yesterday --to 2024-03-31": "The newest key is 2024-03-31.",
     "impact sales_daily --from 2024-W10": "--from 2024-03-04 --to 2024-03-10",
     "impact sales_daily --from 2024-Q1": "--from 2024-01-01 --to 2024-03-31",
     "impact sales_daily --partitions 2024-03-10/2024-03-12": "--from 2024-03-10 --to 2024-03-12",
