@@ -331,7 +331,8 @@ def find(store: RunStore, backfill: str | None) -> BackfillRecord:
                 hint="`lineage-backfill history --all` lists them.",
             )
         raise UnknownNameError(
-            "no backfill has been run here", hint="Start one with `lineage-backfill run`."
+            "no backfill has been run here",
+            hint="Start one with `lineage-backfill run`, or go to the folder of the project file.",
         )
     found = [one for one in records if one.id.startswith(backfill or "")]
     found = found or [one for one in records if one.title == backfill]

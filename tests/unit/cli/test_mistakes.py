@@ -72,7 +72,7 @@ MISTAKES = {
     "logs": "`status --failed --log` prints logs.",
     "rollback": "Use `undo`.",
     "ui": "Use `serve`.",
-    "resume": "Start one with `lineage-backfill run`.",
+    "resume": "or go to the folder of the project file.",
     "impact raw_orders --start 2024-03-10T22": "Write --from KEY.",
     "impact raw_orders --from 2024-03-10T22 --until 2024-03-11T00": "Write --to KEY.",
     "impact raw_orders --keys 2024-03-10T22": "Write --partitions KEYS.",
