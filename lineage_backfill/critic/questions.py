@@ -10,6 +10,7 @@ from datetime import datetime
 from json import dumps
 from typing import Final, Literal
 
+from lineage_backfill.lineage.events.event_facets import only_changes
 from lineage_backfill.lineage.identity.merge import last_completed
 from lineage_backfill.lineage.identity.naming import Spelling, spelling
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -280,7 +281,7 @@ def _lost(snapshot: LineageSnapshot, declared: Layers[JobDeclaration]) -> Iterat
         if node.names_nothing:
             silent.append(ref)
             continue
-        if node.reads:
+        if node.reads or any(only_changes(one.name) for one in (ref, *node.parts)):
             continue
         for dataset, mode in node.modes:
             if mode == "merge" or (mode in _FROM_SOURCES and _is_fed(snapshot, node, dataset)):

@@ -37,6 +37,8 @@ from lineage_backfill.project.unmatched import Unmatched, unmatched
 #: For each job, and at least, before results of mappings are found again by the next plan: so few
 #: that a planner which serves many requests holds less than twice what it does after ten.
 _MOST_RESULTS: Final = (4, 64)
+#: Ways of writing that leave what others wrote.
+ADDING: Final = ("append", "merge")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 K = TypeVar("K")
 V = TypeVar("V")
@@ -258,8 +260,9 @@ class _SentLineage:
         merges = self.write_mode(job, dataset) == "merge"
         if not merges and dataset not in node.inner:
             return "own"
-        alone = self._edges.writers.get(dataset, ()) == (job,)
-        return "target" if merges and alone else "handed"
+        writers = self._edges.writers.get(dataset, ())
+        adding = all(self.write_mode(one, dataset) in ADDING for one in writers)
+        return "target" if merges and adding else "handed"
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         if self._inferred is None:

@@ -10,13 +10,11 @@ from typing import Final
 
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import PartitionSet
-from lineage_backfill.planning.lookup import Resolver
+from lineage_backfill.planning.lookup import ADDING, Resolver
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.plans.plan import Decision
 from lineage_backfill.project.resolve.resolver import JobFacts, Output
 
-#: Ways of writing that leave what others wrote.
-_ADDING: Final = ("append", "merge")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 Writer = tuple[JobFacts, Output]
 
@@ -88,9 +86,9 @@ def _meetings(
             yield Meeting(dataset=dataset, first=second, second=first)
         else:
             modes = [resolver.write_mode(f, out) for f, out in ((first, output), (second, later))]
-            if not all(mode in _ADDING for mode in modes):
+            if not all(mode in ADDING for mode in modes):
                 declared = output.policy.says_mode and later.policy.says_mode
-                both = not any(mode in _ADDING for mode in modes)
+                both = not any(mode in ADDING for mode in modes)
                 yield Meeting(
                     dataset=dataset,
                     first=first,

@@ -24,8 +24,12 @@ _OVERWRITES: Final = ("OVERWRITE", "TRUNCATE")
 #: What an action of Spark calls its way of writing; Iceberg's MERGE, and UPDATE, rewrite rows.
 _ACTION: Final = re.compile(
     r"(?:execute_)?(append|merge|overwrite)(?:_(?:into|data|by|partitions)_?\w*)?"
-    r"|replace_(?:iceberg_)?data|write_(?:iceberg_)?delta|execute_(?:update|delete)_command",
+    r"|replace_(?:iceberg_)?data|write_(?:iceberg_)?delta|execute_(?:update|delete)_command"
+    r"|delete_from_table",
     re.ASCII,
+)
+_CHANGES: Final = frozenset(
+    {"delete_from_table", "execute_delete_command", "execute_update_command"}
 )
 _STATEMENT: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:with\b.*?\)\s*)?"
@@ -184,6 +188,11 @@ def mode_in_name(name: str) -> str | None:
     """
     found = (_ACTION.fullmatch(part) for part in name.split("."))
     return next((one[1] or "merge" for one in found if one), None)
+
+
+def only_changes(name: str) -> bool:
+    """Return whether the name of an action is a DELETE or UPDATE, which may have no source."""
+    return not _CHANGES.isdisjoint(name.split("."))
 
 
 def writes_by_name(name: str) -> bool:
