@@ -56,7 +56,8 @@ def questions(snapshot: LineageSnapshot, declarations: Declarations) -> tuple[Qu
         *_tables(snapshot),
         *_job_names(snapshot),
         *_replaced(snapshot),
-        *_lost(snapshot, DeclaredNames(declarations).jobs),
+        *_lost(snapshot, jobs := DeclaredNames(declarations).jobs),
+        *_sinks(snapshot, jobs),
     )
 
 
@@ -266,17 +267,7 @@ def _lost(snapshot: LineageSnapshot, declared: Layers[JobDeclaration]) -> Iterat
     lost: dict[tuple[str, str], list[JobRef]] = {}
     silent = list[JobRef]()
     for ref, node in snapshot.jobs.items():
-        found = declared.find(ref)
-        if node.processing == "STREAM" and node.reads and not node.writes:
-            if found is None or not found.writes:
-                yield Question(
-                    kind="outputs",
-                    text=f"{ref.name}: what this stream writes is not in the lineage (declare"
-                    " [[job.writes]])",
-                    jobs=(ref,),
-                )
-            continue
-        if found is not None and found.reads:
+        if (found := declared.find(ref)) is not None and found.reads:
             continue
         if node.names_nothing:
             silent.append(ref)
@@ -301,6 +292,20 @@ def _lost(snapshot: LineageSnapshot, declared: Layers[JobDeclaration]) -> Iterat
             " the lineage (declare [[job.reads]] and [[job.writes]])",
             jobs=tuple(silent),
         )
+
+
+def _sinks(snapshot: LineageSnapshot, declared: Layers[JobDeclaration]) -> Iterator[Question]:
+    """Yield streams that read and whose events name no output, until it is declared."""
+    for ref, node in snapshot.jobs.items():
+        if node.processing == "STREAM" and node.reads and not node.writes:
+            found = declared.find(ref)
+            if found is None or not found.writes:
+                yield Question(
+                    kind="outputs",
+                    text=f"{ref.name}: what this stream writes is not in the lineage (declare"
+                    " [[job.writes]])",
+                    jobs=(ref,),
+                )
 
 
 def _is_fed(snapshot: LineageSnapshot, node: JobNode, dataset: DatasetRef) -> bool:

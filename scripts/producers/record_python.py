@@ -16,7 +16,9 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 from uuid import NAMESPACE_URL, uuid5
 
 from openlineage.client import OpenLineageClient
@@ -94,6 +96,29 @@ def receiver(file: Path) -> Iterator[str]:
         thread.join()
 
 
+@contextmanager
+def queue(file: Path) -> Iterator[None]:
+    """Write each message that the Kafka transport hands to its producer as a line: no broker."""
+
+    class Producer:
+        def __init__(self, _: Mapping[str, str]) -> None:
+            """Connect to nothing."""
+
+        def produce(self, *, topic: str, key: str, value: bytes, **_: Any) -> None:
+            assert topic
+            assert key
+            with file.open("ab") as stream:
+                stream.write(value + b"\n")
+
+        def flush(self, timeout: float) -> int:
+            return 0
+
+    client = ModuleType("confluent_kafka")
+    vars(client)["Producer"] = Producer
+    with patch.dict(sys.modules, {"confluent_kafka": client}):
+        yield
+
+
 def main(folder: Path) -> None:
     """Record each transport in a folder or file of its own."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +134,8 @@ def main(folder: Path) -> None:
     with receiver(folder / "composite.ndjson") as url:
         transports = {"server": {"type": "http", "url": url}, "copy": {**beside, "append": True}}
         emit({"type": "composite", "transports": transports, "continue_on_failure": True})
+    with queue(folder / "kafka.ndjson"):
+        emit({"type": "kafka", "topic": "lineage", "config": {"bootstrap.servers": "none"}})
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

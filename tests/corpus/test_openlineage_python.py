@@ -29,7 +29,7 @@ def edges(snapshot: LineageSnapshot) -> list[tuple[object, ...]]:
     "name",
     [
         *("file", "single", "http.ndjson", "async.ndjson", "composite.ndjson", "composite_file"),
-        "console.log",
+        *("console.log", "kafka.ndjson"),
     ],
 )
 def test_a_transport_gives_the_recorded_lineage(sent: Path, name: str) -> None:
