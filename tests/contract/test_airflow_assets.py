@@ -45,8 +45,15 @@ def test_tasks_read_what_starts_their_dag(url: str) -> None:
         *((JobRef("prod", f"{dag}.build"), (lake(2),), ()) for dag in ("rollup", "reader")),
     }
     assert snapshot.jobs[JobRef("prod", "three.b")].airflow == AirflowTask(
-        dag="three", task="b", outlets=("file:///lake/1",)
+        dag="three",
+        task="b",
+        outlets=("file:///lake/1",),
+        timetable={"expression": "0 * * * *", "timezone": "UTC"},
     )
+    # By the keys of its assets, which Airflow does not say how they map.
+    rollup = snapshot.jobs[JobRef("prod", "rollup.build")].airflow
+    assert rollup is not None
+    assert rollup.timetable is None
 
 
 def test_a_task_that_reads_an_asset_keeps_its_dag_from_reading_it_twice(
@@ -54,9 +61,9 @@ def test_a_task_that_reads_an_asset_keeps_its_dag_from_reading_it_twice(
 ) -> None:
     def assets(_self: object, _dag: str) -> fake_airflow.Answer:
         def task(name: str) -> dict[str, str]:
-            return {"dag_id": "taskflow", "task_id": name}
+            return {"dag_id": "three", "task_id": name}
 
-        started = [{"dag_id": "taskflow"}]
+        started = [{"dag_id": "three"}]
         found = [
             (1, [], [task("extract")], started),
             (2, [], [], started),
@@ -74,7 +81,7 @@ def test_a_task_that_reads_an_asset_keeps_its_dag_from_reading_it_twice(
         for ref, node in source(url).read().jobs.items()
     }
     # The asset 2, which no task reads by name, is read by the task that writes.
-    assert edges == {"taskflow.extract": (["1"], []), "taskflow.load": (["2"], ["3"])}
+    assert edges == {"three.extract": (["1"], []), "three.load": (["2"], ["3"])}
 
 
 def test_a_task_has_the_name_that_its_events_give_it(url: str) -> None:

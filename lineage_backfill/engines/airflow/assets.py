@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from lineage_backfill.engines.airflow.api import segment
+from lineage_backfill.engines.airflow.dag import Dag
 from lineage_backfill.engines.airflow.engine import AirflowSettings
 from lineage_backfill.engines.airflow.slices import instant
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import LineageError, UnfitRunError
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.locations import address_names
 
 #: The newest runs of each DAG that are read: Airflow's own maximum of a page.
@@ -56,6 +59,7 @@ class AirflowAssets:
         names = {(n.airflow.dag, n.airflow.task): n.ref for n in others.jobs.values() if n.airflow}
         tasks = sorted({*reads, *writes})
         refs = {task: names.get(task) or JobRef(self._namespace, ".".join(task)) for task in tasks}
+        timetables = {dag: self._timetable(dag) for dag in sorted({dag for dag, _ in tasks})}
         jobs = [
             JobNode(
                 ref=refs[dag, task],
@@ -66,6 +70,7 @@ class AirflowAssets:
                     task=task,
                     inlets=tuple(sorted(reads[dag, task])),
                     outlets=tuple(sorted(writes[dag, task])),
+                    timetable=timetables[dag],
                 ),
             )
             for dag, task in tasks
@@ -113,6 +118,19 @@ class AirflowAssets:
         tasks = self._api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
         below = {name for one in tasks for name in one["downstream_task_ids"]}
         yield from ((dag, one["task_id"]) for one in tasks if one["task_id"] not in below)
+
+    def _timetable(self, dag: str) -> Mapping[str, Any] | None:
+        """Return the cron timetable of a DAG, as the provider's events send it; None for others.
+
+        Airflow names neither the mappers of assets nor the zone, which the next run must confirm.
+        """
+        found = Dag(self._api.get(f"/dags/{segment(dag)}/details"), {})
+        with suppress(UnfitRunError):
+            if found.kind(DagTasks()) == "interval":
+                zone, grid = found.firings(DagTasks(), "UTC")
+                cron = {"expression": found.details["timetable_summary"], "timezone": zone}
+                return cron if grid is not None else None
+        return None
 
     def _history(self, jobs: Mapping[Task, JobRef]) -> Iterator[ObservedRun]:
         """Yield the newest runs of jobs, with the intervals of scheduled ones."""

@@ -40,7 +40,7 @@ class Dag:
         """
         is_whole = [one["key"] for one in spec.get("keys") or ()] == ["*"]
         kind = self.kind(task, is_whole=is_whole)
-        zone, grid = self._timetable(task, zone)
+        zone, grid = self.firings(task, zone)
         return slice_for(kind, spec, zone, grid if kind == "interval" else None)
 
     def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
@@ -71,7 +71,7 @@ class Dag:
             ' "partition_key", "asset" or "conf".',
         )
 
-    def _timetable(self, task: DagTasks, zone: str) -> tuple[str, Grid | None]:
+    def firings(self, task: DagTasks, zone: str) -> tuple[str, Grid | None]:
         """Return the zone of the timetable, and its firings if it is a cron expression.
 
         Airflow does not report the zone: without lineage, the one in which the next run is due.
