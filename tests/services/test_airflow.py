@@ -86,7 +86,7 @@ def test_a_fix_is_backfilled_through_airflow(airflow: Place) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
     # What the page of the first hour says that you should see.
     seen = " ".join(told.stdout.split())
-    assert re.search("✓ lineage .* ✓ engine airflow .* it has 5 tasks", seen)
+    assert re.search(r"✓ lineage .* ✓ engine airflow .* it has \d+ tasks", seen)
     assert "5 jobs, 13 partitions, 13 runs" in seen
     assert "report euros instead of cents succeeded" in seen
     assert "Stale partitions: 0" in told.stdout
