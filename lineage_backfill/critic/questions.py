@@ -102,9 +102,10 @@ def _bearing(
 
 def _tables(snapshot: LineageSnapshot) -> Iterator[Question]:
     """Yield names that jobs read and none writes, and that may mean a table that one writes."""
-    by_last: dict[str, list[DatasetRef]] = {}
+    by_last: dict[str, list[tuple[DatasetRef, DatasetRef]]] = {}
     for ref in snapshot.writers:
-        by_last.setdefault(_parts(ref)[-1].casefold(), []).append(ref)
+        for name in _names(snapshot, ref):
+            by_last.setdefault(_parts(name)[-1].casefold(), []).append((ref, name))
     touched: dict[DatasetRef, set[JobRef]] = {}
     for refs in (snapshot.readers, snapshot.writers):
         for ref, jobs in refs.items():
@@ -114,9 +115,11 @@ def _tables(snapshot: LineageSnapshot) -> Iterator[Question]:
             continue
         alike = [
             (why, one)
-            for one in sorted(by_last.get(_parts(ref)[-1].casefold(), ()))
-            if touched[one].isdisjoint(touched[ref]) and (why := _alike(ref, one))
+            for own in _names(snapshot, ref)
+            for one, name in sorted(by_last.get(_parts(own)[-1].casefold(), ()))
+            if touched[one].isdisjoint(touched[ref]) and (why := _alike(own, name))
         ]
+        alike = [(why, one) for one, why in {one: why for why, one in alike}.items()]
         if alike:
             why, table = alike[0]
             others = f" (or {listed([str(one) for _, one in alike[1:]], 2)})" if alike[1:] else ""
@@ -132,6 +135,12 @@ def _tables(snapshot: LineageSnapshot) -> Iterator[Question]:
                 written=tuple(one for _, one in alike),
                 jobs=readers,
             )
+
+
+def _names(snapshot: LineageSnapshot, ref: DatasetRef) -> tuple[DatasetRef, ...]:
+    """Return all names of a dataset: its folder may have an id in place of its name."""
+    node = snapshot.datasets.get(ref)
+    return (ref, *node.aliases) if node else (ref,)
 
 
 def _alike(read: DatasetRef, written: DatasetRef) -> str | None:

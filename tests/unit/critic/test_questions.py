@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lineage_backfill.critic.questions import Question, questions
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
+from lineage_backfill.lineage.snapshot import (
+    DatasetNode,
+    JobNode,
+    LineageSnapshot,
+    ObservedRun,
+)
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.declarations import (
     Declarations,
     JobDeclaration,
@@ -57,3 +63,14 @@ def test_declared_edges_answer_what_the_lineage_lost() -> None:
         )
     ]
     assert not questions(lost, Declarations(jobs=tuple(declared)))
+
+
+def test_a_table_is_asked_about_by_all_of_its_names() -> None:
+    folder = DatasetRef("abfss://c@a.dfs.core.windows.net", "__unitystorage/tables/1f")
+    read = DatasetRef("databricks://adb-1", "main.sales.orders")
+    shown = LineageSnapshot.of(
+        [JobNode(ref=job("load"), writes=(folder,)), JobNode(ref=job("sum"), reads=(read,))],
+        [DatasetNode(ref=folder, aliases=(DatasetRef("unitycatalog://a", read.name),))],
+    )
+    (question,) = questions(shown, Declarations())
+    assert question.written == (folder,)
