@@ -136,7 +136,7 @@ def _volumes(compose: Compose, folder: Path) -> Iterator[str]:
                 yield f"{name}: {volume} is mounted nowhere"
             if source.startswith("."):
                 if not (folder / source).exists() or options != ["ro"]:
-                    yield f"{name}: {source} is nothing of ours, or may be written to"
+                    yield f"{name}: {source} is no file of ours, or may be written to"
             elif source not in named:
                 yield f"{name}: {source} is no volume of the file"
     for volume in sorted(named - used):
