@@ -100,10 +100,10 @@ def report(
 ) -> None:
     """Show the partitions a backfill planned and rewrote, and rows before and after."""
     if rows is not None:
-        found = compare_rows(which.open(code=False), which.backfill, rows)
+        found = compare_rows(which.open(), which.backfill, rows)
         terminal.show(found, rows_table, as_json=which.as_json)
         return
-    document = Backfills(which.open(code=False)).report(which.backfill)
+    document = Backfills(which.open()).report(which.backfill)
     terminal.show(document, partial(report_table, listing=listing), as_json=which.as_json)
 
 

@@ -176,3 +176,22 @@ def test_ten_lines_and_an_entrypoint_need_no_lineage(
         'entrypoint = "pipeline.jobs:daily_sales"\n'
     )
     assert planned(capsys) == {"daily_sales": (["2024-03-01"], 1)}
+
+
+def test_a_report_knows_the_calendars_that_only_the_code_declares(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = project / "pipeline" / "jobs.py"
+    sales = 'Dataset("sales_daily", grain="day", start="2024-01-01", column="d", location="s")'
+    jobs.write_text(JOBS.replace('output="sales_daily"', f"output={sales}"))
+    (project / "lineage-backfill.toml").write_text(
+        '[project]\nnamespace = "shop"\njobs = ["pipeline"]\n[[dataset]]\nname = "orders"\n'
+        'grain = "day"\nstart = "2024-01-01"\n[engines.print]\nkind = "command"\n'
+        'argv = ["echo", "{spec}"]\n[[job]]\nname = "*"\nengine = "print"\n'
+    )
+    run = ["run", "orders", "--partitions", "2024-01-03", "--yes", "--select", "daily_sales"]
+    assert main(run) == 0
+    capsys.readouterr()
+    assert main(["report", "--json"]) == 0
+    (output, *_) = json.loads(capsys.readouterr().out)["outputs"]
+    assert (output["dataset"]["name"], output["planned"]["count"]) == ("sales_daily", 1)
