@@ -336,6 +336,18 @@ def test_how_a_run_ended_tells_whether_to_try_again(
     assert "ValueError: no such column" in log
 
 
+def test_a_retry_is_a_run_of_its_own_and_repairs_none(bench: Bench) -> None:
+    bench.fake.job("daily", "backfill_key")
+    bench.fake.does["daily"] = lambda run: (
+        GOOD if run.token == "t-2" else (Code.RUN_EXECUTION_ERROR, Type.CLIENT_ERROR, "boom")
+    )
+    engine = bench.engine()
+    assert bench.run(engine).state is AttemptState.FAILED
+    assert bench.run(engine, token="t-2").state is AttemptState.SUCCEEDED
+    assert [run.token for run in bench.fake.started("daily")] == ["t-1", "t-2"]
+    assert not [one for one in bench.fake.requests if "repair" in one]
+
+
 def test_a_run_that_waits_in_the_queue_is_queued_and_not_skipped(bench: Bench) -> None:
     bench.fake.job("daily", "backfill_key", max_concurrent_runs=1)
     going: list[Ends | None] = [None]

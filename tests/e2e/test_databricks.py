@@ -174,6 +174,15 @@ def test_doctor_names_the_login_and_a_job_that_was_never_deployed(
     assert "Databricks has no job daily" in " ".join(capsys.readouterr().out.split())
 
 
+def test_catch_up_on_a_job_that_was_never_deployed_says_so(
+    workspace: FakeWorkspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace.jobs.clear()
+    assert main(["catchup", "--select", "daily", "--yes", "--now", NOON]) == 64
+    assert "Databricks has no job daily" in " ".join("".join(capsys.readouterr()).split())
+    assert not workspace.runs
+
+
 def test_an_active_run_of_others_on_a_key_is_refused_before_anything_starts(
     workspace: FakeWorkspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

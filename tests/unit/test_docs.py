@@ -8,11 +8,13 @@ import re
 import runpy
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from hatchling.builders.wheel import WheelBuilder
 
 import lineage_backfill
 import spark_runtime
@@ -138,20 +140,35 @@ def test_the_template_of_an_engine_installs_and_passes_the_contract_suite(tmp_pa
     proof = BLOCK.findall(page)[-1][2]
     shipped = (ROOT / "tests" / "third_party" / "acme_engines.py").read_text(encoding="utf-8")
     assert shipped.endswith(f'"""\n\n{found["python"]}')
-    package, site = tmp_path / "package", tmp_path / "site"
+    package, fresh = tmp_path / "package", tmp_path / "fresh"
     package.mkdir()
     (package / "acme_engines.py").write_text(found["python"])
     (package / "pyproject.toml").write_text(found["ini"])
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*pip, "--no-build-isolation", "--target", site, package], check=True)
     (tmp_path / "test_acme_engines.py").write_text(proof)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
-    environment.pop("PYTEST_CURRENT_TEST", None)
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
+    (site,) = fresh.glob("lib/python*/site-packages")
+    wheels = [
+        path
+        for place in (ROOT, package)
+        for path in WheelBuilder(str(place)).build(directory=str(tmp_path), versions=["standard"])
+    ]
+    pip = [sys.executable, "-m", "pip", "--python", fresh, "install", "--quiet", "--no-index"]
+    subprocess.run([*pip, "--no-deps", *wheels], check=True)
+    # Its dependencies, and those of `testing`, are those of this environment.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    hidden = ("PYTEST_CURRENT_TEST", "PYTHONPATH")
+    environment = {name: text for name, text in os.environ.items() if name not in hidden}
+    script = f"import pytest, lineage_backfill as it; assert {str(site)!r} in it.__file__; "
+    script += "raise SystemExit(pytest.main(['-q', '-p', 'no:cacheprovider', '-n', '0']))"
     done = subprocess.run(
-        pytest_, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [fresh / "bin" / "python", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert re.search(r"^\d\d passed in", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^\d\d passed in", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
 def test_the_template_of_a_source_gives_lineage_and_calendars(
