@@ -12,7 +12,7 @@ from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
-from lineage_backfill.errors import BackfillError, EngineError
+from lineage_backfill.errors import BackfillError, EngineError, ServiceUnreachableError
 from lineage_backfill.files import whole_file
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Outcome, list_of
 
@@ -75,26 +75,24 @@ class ListEngine(Engine):
         """Return the handle of an attempt; its list begins now if it may have begun unseen."""
         if not list_of(token):
             return self._engine.find(spec_path, token)
-        files = AttemptFiles(spec_path)
+        files, (whole, name) = AttemptFiles(spec_path), _whole(spec_path, token)
         if not files.has_token(token):
             return None
-        whole = _whole(spec_path, token)
-        outcome = self.left(spec_path, token) or files.outcome()
+        outcome = None
+        with suppress(ServiceUnreachableError):  # it is asked again
+            outcome = self.left(spec_path, token)
         if outcome is None:
             if self.is_shared:
                 with suppress(FileExistsError):
-                    _written(list_of(token), [spec_path])
-            found = self._engine.find(whole, list_of(token))
-            outcome = reconcile(files) if found is None else None
-            if found is None and outcome is None:
+                    _written(name, [spec_path])
+            found = self._engine.find(whole, name)
+            if found is None and (outcome := reconcile(files)) is None:
                 return None
         return self._joined(spec_path, token, str(whole), outcome)
 
     def can_tell(self, spec_path: Path, token: str) -> bool:
-        if not list_of(token):
-            return self._engine.can_tell(spec_path, token)
-        known = self.left(spec_path, token) is not None
-        return known or self._engine.can_tell(_whole(spec_path, token), list_of(token))
+        is_known = self._engine.can_tell(*_whole(spec_path, token))
+        return is_known or self.left(spec_path, token) is not None
 
     def poll(self, handle: str) -> Outcome:
         one = self._members.get(handle)
@@ -159,8 +157,13 @@ class ListEngine(Engine):
             self._changed.wait(_LOOK)
             self._changed.clear()
             for whole in {one.whole for one in [*self._members.values()] if one.outcome is None}:
-                with suppress(BackfillError):  # no answer: it is asked again
+                try:
                     self._look_at(whole)
+                except BackfillError:
+                    continue  # no answer: it is asked again
+                except Exception as error:  # noqa: BLE001 - the end must always be reported
+                    for one in self._open(whole):
+                        self._end(one, Outcome(state=AttemptState.FAILED, error=repr(error)))
 
     def _look_at(self, whole: str) -> None:
         now = self._engine.poll(whole)
@@ -169,12 +172,15 @@ class ListEngine(Engine):
             outcome = self._outcome(one, now)
             if outcome is None or (one is members[-1] and not now.state.is_final):
                 return  # those after it have not begun; the last one waits for logs and cores
-            one.outcome = outcome
-            self._listener(str(one.files.spec_path))
+            self._end(one, outcome)
+
+    def _end(self, one: _Member, outcome: Outcome) -> None:
+        one.outcome = outcome
+        self._listener(str(one.files.spec_path))
 
     def _outcome(self, one: _Member, now: Outcome) -> Outcome | None:
         """Return the outcome by the result, else by the tables' logs, else by that of the list."""
-        left = self.left(one.files.spec_path, one.token) or one.files.outcome()
+        left = self.left(one.files.spec_path, one.token)
         if left is not None or not now.state.is_final:
             return left
         if (proved := reconcile(one.files)) is not None or now.state is AttemptState.CANCELLED:
@@ -183,9 +189,10 @@ class ListEngine(Engine):
         return Outcome(state=AttemptState.FAILED, error=why, transient=True)
 
 
-def _whole(spec_path: Path, token: str) -> Path:
-    """Return the path of the run spec of the list that a token is in."""
-    return spec_path.with_name(f"{list_of(token)}.spec.json")
+def _whole(spec_path: Path, token: str) -> tuple[Path, str]:
+    """Return run spec and token of the list that an attempt is in, else its own."""
+    name = list_of(token)
+    return (spec_path.with_name(f"{name}.spec.json"), name) if name else (spec_path, token)
 
 
 def _written(name: str, paths: Iterable[Path]) -> Path:

@@ -105,7 +105,7 @@ def test_a_list_is_one_application_and_each_run_has_its_result(
         for n, (token, job) in enumerate(jobs.items(), start=1)
     }
     handles = one.engine.submit_list(specs)
-    one.wait(*handles)
+    wait_for(lambda: all(one.engine.poll(handle).state.is_final for handle in handles))
     first, second, third = (one.engine.poll(handle) for handle in handles)
     assert first.state is third.state is AttemptState.SUCCEEDED, log_of(handles[0])
     assert (second.state, second.transient) == (AttemptState.FAILED, False), "it has no such job"

@@ -50,7 +50,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
+from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome, list_of
 from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
         files = AttemptFiles(spec_path)
-        return self._result(files) if files.has_token(token) else None
+        return self._result(files) if list_of(token) and files.has_token(token) else None
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running runs of others."""

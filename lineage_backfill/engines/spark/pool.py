@@ -279,7 +279,8 @@ class PoolEngine(Engine):
             except WorkerDied as error:
                 died = str(error)
             except (BackfillError, OSError) as error:
-                return _not_handed_over(error)
+                why = getattr(error, "full_text", f"no worker can be given the attempt: {error}")
+                return Outcome(state=AttemptState.FAILED, error=why, transient=True)
         outcome = task.files.outcome()
         if died or outcome is None or outcome.transient:
             outcome = reconcile(task.files) or outcome  # it may have ended after the commit
@@ -323,14 +324,6 @@ def _work(task: _Task, worker: Worker) -> str | None:
 def _works(claim: Mapping[str, Any]) -> bool:
     """Whether the worker that claimed an attempt is alive."""
     return bool(claim) and LifeSign(Path(claim["life_sign"])).is_alive()
-
-
-def _not_handed_over(error: BackfillError | OSError) -> Outcome:
-    if isinstance(error, BackfillError):
-        said = error.full_text
-    else:
-        said = f"the attempt cannot be handed to a worker: {error}"
-    return Outcome(state=AttemptState.FAILED, error=said, transient=True)
 
 
 def complaint(error: Mapping[str, Any]) -> str:
