@@ -97,7 +97,7 @@ class _Attempt(WatchedAttempt):
     def adopt(self, run: Mapping[str, Any], of: Mapping[str, Sequence[TaskView]]) -> None:
         """Follow a run that someone else has started; `of` are the task instances of the slice."""
         if self.origin is None:
-            # What had begun by now is not later than this; what begins from now on counts.
+            # What has begun already is not later than this; what begins from now on counts.
             begun = [view.started for views in of.values() for view in views if view.started]
             self.since = min(self.since, max(begun, default=self.since))
         self.run_id, self.origin = run["dag_run_id"], Origin.ADOPTED
