@@ -40,7 +40,8 @@ class ListEngine(Engine):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.can_undo, self.is_shared, self.lists = engine.can_undo, engine.is_shared, True
-        for name in ("live", "open", "check", "waits", "left", "starts", "takes_list", "examine"):
+        own = ("left", "starts", "takes_list", "also_writes")
+        for name in ("live", "open", "check", "waits", "examine", *own):
             if hasattr(engine, name):
                 setattr(self, name, getattr(engine, name))
         self._members: dict[str, _Member] = {}
