@@ -5,6 +5,9 @@ The docstrings are the documentation: `docs/errors.md` is made of them.
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Self
+
 
 def with_hint(message: str, hint: str) -> str:
     """Return a message and its hint as two sentences.
@@ -36,6 +39,13 @@ class BackfillError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def within(self, place: str) -> Self:
+        """Return this error with a message that begins with where it is."""
+        made = copy(self)
+        made.message = f"{place}{self.message}"
+        made.args = (made.message, *self.args[1:])
+        return made
 
     @property
     def full_text(self) -> str:

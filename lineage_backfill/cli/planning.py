@@ -98,11 +98,11 @@ def _refuse_other_lineage(loaded: Request, workspace: Workspace) -> None:
 
 def load_plan(file: Path) -> Plan:
     """Return a saved plan; raises UsageError with the file if it is not one."""
+    document = documents.load(file, RunReader())
     try:
-        return plan_from_dict(documents.load(file, RunReader()))
+        return plan_from_dict(document)
     except UsageError as error:
-        named = "" if str(file) in error.message else f"{file}: "
-        raise UsageError(f"{named}{error}", hint=error.hint) from error
+        raise error.within(f"{file}: ") from error
 
 
 def estimate(planned: PlannedRequest, *, max_parallel: int | None = None) -> Estimate | None:

@@ -206,14 +206,13 @@ class Planning:
         try:
             return parse(calendar, keys, lambda text: self._warn(f"{what}: {text}"))
         except UsageError as error:
-            error.message = f"{what}: {error.message}"
-            error.args = (error.message,)
+            named = error.within(f"{what}: ")
             ends = [end for one in keys or () for end in str(one).split("..")]
             are_days = all(re.search(r"\d", end) for end in ends)  # not today, yesterday
             if calendar.time is not None and not are_days:
                 newest = calendar.time.grid.label(calendar.time.last)
-                error.hint = f"{error.hint} The newest key is {newest}."
-            raise
+                named.hint = f"{error.hint} The newest key is {newest}."
+            raise named from error
 
     def _find_missed(self) -> frozenset[Path]:
         snapshot, edges = self.resolver.snapshot, self.resolver.edges

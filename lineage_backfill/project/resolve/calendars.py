@@ -28,9 +28,7 @@ def _prefixed(text: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        error.message = f"{text}{error.message}"
-        error.args = (error.message, *error.args[1:])
-        raise
+        raise error.within(text) from error
 
 
 def _find(grid: Grid, word: str, label: str | None) -> int | None:

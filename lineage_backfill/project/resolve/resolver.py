@@ -638,7 +638,7 @@ class DeclarationResolver:
                     self._read_mapping(ref, data, read, calendar, own=data.ref in kinds)
                 except DeclarationError as error:
                     fits = False
-                    problem = problem or error.message.replace("job", "the facet of job", 1)
+                    problem = problem or error.within("the facet of ").message
             kept.append((data, read if fits else None))
         return kept, problem
 
