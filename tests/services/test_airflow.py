@@ -202,9 +202,7 @@ PROVIDED = """
 from airflow.sdk import DAG
 from lineage_backfill_airflow.operators import LineageBackfillOperator, LineageFreshSensor
 
-# The project file alone is the lineage, whatever Airflow sends its own to.
-command = ["env", "-u", "MARQUEZ_URL", PYTHON, "-m", "lineage_backfill"]
-settings = {"project": PROJECT, "command": command}
+settings = {"project": PROJECT, "command": [PYTHON, "-m", "lineage_backfill"]}
 with DAG("provided", schedule=None, is_paused_upon_creation=False):
     repair = LineageBackfillOperator(
         task_id="repair", dataset="raw", keys="{{ dag_run.conf['keys'] }}", poll=1, **settings
