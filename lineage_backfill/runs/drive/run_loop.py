@@ -401,6 +401,7 @@ class RunLoop:
                 self._await_end(one, self._clock.now())
                 handed_over.append((one, handle))
                 self._reporter.run_started(one.run, one.number)
+            self._report_starts()  # preparing many attempts may take as long as a start
         return handed_over
 
     def _begin(self, attempts: Sequence[Attempt]) -> list[str]:
