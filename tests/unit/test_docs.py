@@ -152,7 +152,7 @@ def test_the_template_of_an_engine_installs_and_passes_the_contract_suite(tmp_pa
         for place in (ROOT, package)
         for path in WheelBuilder(str(place)).build(directory=str(tmp_path), versions=["standard"])
     ]
-    pip = [sys.executable, "-m", "pip", "--python", fresh, "install", "--quiet", "--no-index"]
+    pip = [sys.executable, "-m", "pip", "--python", str(fresh), "install", "--quiet", "--no-index"]
     subprocess.run([*pip, "--no-deps", *wheels], check=True)
     # Its dependencies, and those of `testing`, are those of this environment.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
