@@ -12,6 +12,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--format", "--output", "-o"), "Write --json."),
     **dict.fromkeys(("-y", "--force-yes", "--no-confirm"), "Write --yes."),
     "--job": "Write --select JOB.",
+    "--yes": "This command asks nothing: leave out --yes.",
     **dict.fromkeys(("backfill", "trigger", "start", "apply"), "Use `run`."),
     **dict.fromkeys(("preview", "dry-run", "explain", "downstream"), "Use `impact`."),
     **dict.fromkeys(("list", "ls", "show", "backfills"), "Use `history`."),

@@ -83,6 +83,7 @@ MISTAKES = {
     "backfill raw_orders": "Use `run`.",
     "preview raw_orders": "Use `impact`.",
     "list": "Use `history`.",
+    "retry --yes": "This command asks nothing: leave out --yes.",
     "validate": "Use `config check`.",
     "status latest": "Without an id it is the newest one.",
     "status b-1": "`lineage-backfill history` lists them.",
