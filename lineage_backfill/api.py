@@ -42,6 +42,9 @@ if TYPE_CHECKING:  # only notebooks have it
     import pandas as pd
 
 Keys = str | Sequence[str | Mapping[str, Any]]
+Names = str | Iterable[str]
+#: The members of a request that are lists of names.
+_LISTS = ("select", "exclude", "columns")
 _WIDTH = 120  # columns of a document in a notebook
 
 
@@ -113,10 +116,10 @@ class Project:
         self,
         *datasets: str,
         keys: Keys | None = None,
-        jobs: Iterable[str] = (),
+        jobs: Names = (),
         since_version: int | None = None,
         changed_since: datetime | None = None,
-        allow: Iterable[str] = (),
+        allow: Names = (),
         **more: Any,
     ) -> Document:
         """Return the plan for a fix of these datasets, as `impact --json` prints it.
@@ -126,12 +129,15 @@ class Project:
         """
         names, planning = NameLookup(self._workspace.resolver), Planning(self._workspace)
         given = _key_set(keys)
+        rest: dict[str, Any] = {
+            name: _names(one) if name in _LISTS else one for name, one in more.items()
+        }
         request = Request(
             changed=tuple(names.changed(one, given) for one in datasets),
-            jobs=tuple(ChangedJob(job=names.job(one), keys=given) for one in jobs),
+            jobs=tuple(ChangedJob(job=names.job(one), keys=given) for one in _names(jobs)),
             author=account(),
             allow=_rails(allow),
-            **more,
+            **rest,
         )
         if not (request.changed or request.jobs):
             raise UsageError("no changed dataset or job is named", hint="Name one: plan('orders').")
@@ -174,14 +180,14 @@ class Project:
     def stale(
         self,
         *,
-        select: Iterable[str] = (),
-        exclude: Iterable[str] = (),
+        select: Names = (),
+        exclude: Names = (),
         since: datetime | None = None,
-        allow: Iterable[str] = (),
+        allow: Names = (),
     ) -> Document:
         """Return what is missing or older than its inputs; `run` takes it to repair that."""
         request = Request(
-            select=tuple(select), exclude=tuple(exclude), author=account(), allow=_rails(allow)
+            select=_names(select), exclude=_names(exclude), author=account(), allow=_rails(allow)
         )
         found = find_stale(self._workspace, request, since=since)
 
@@ -241,9 +247,14 @@ def _key_set(keys: Keys | None) -> KeySet | None:
     return tuple(keys)
 
 
-def _rails(names: Iterable[str]) -> frozenset[str]:
+def _names(given: Names) -> tuple[str, ...]:
+    """Return names, of which a single one may be a text."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _rails(names: Names) -> frozenset[str]:
     """Return guard rails to override; raises UsageError for an unknown one."""
-    found = frozenset(names)
+    found = frozenset(_names(names))
     if unknown := sorted(found - set(RAILS)):
         raise UsageError(
             f"{unknown[0]!r} is not a guard rail", hint=f"They are: {', '.join(RAILS)}."

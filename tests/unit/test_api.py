@@ -76,7 +76,9 @@ def test_a_fix_is_planned_run_and_reported(project: Project) -> None:
 def test_keys_jobs_and_saved_plans(project: Project, folder: Path) -> None:
     both = project.plan("hourly", keys=["2024-06-02T22", "2024-06-03T01"])
     assert both["totals"]["runs"] == 2
-    alone = project.plan(jobs=["rollup"], keys="2024-06-02")
+    none = project.plan("hourly", keys=KEYS, exclude="rollup")
+    assert none["totals"]["runs"] == 0
+    alone = project.plan(jobs="rollup", keys="2024-06-02", select=["rollup"])
     assert alone["jobs"][0]["partitions"] == ["2024-06-02"]
     assert project.run(alone)["totals"]["succeeded"] == 1
 
