@@ -38,7 +38,9 @@ from spark_runtime import RunContext, job
 @job(inputs={"hours": "hours", "names": "test:names"}, output="days", batch="range")
 def days(hours: DataFrame, names: DataFrame | None, context: RunContext) -> DataFrame:
     print("a job may print", [key.key for key in context.keys], names)
-    print("views", [view.name for view in context.spark.catalog.listTables() if view.isTemporary])
+    if context.parameters.get("look"):
+        found = context.spark.catalog.listTables()
+        print("views", [one.name for one in found if one.isTemporary])
     if context.parameters.get("leave"):
         context.spark.range(1).createOrReplaceTempView("left")
     if context.parameters.get("fail"):
@@ -331,7 +333,8 @@ def test_a_list_does_each_run_in_a_session_of_its_own_whatever_the_others_did(
 ) -> None:
     runs = []
     for number, parameters in enumerate(({"leave": 1}, {"fail": 1}, {}), start=1):
-        made = spec(hours, pipeline, parameters=parameters, token=f"t.{number}")
+        asked = {"look": 1, **parameters}
+        made = spec(hours, pipeline, parameters=asked, token=f"t.{number}")
         runs.append({**made, "run_id": f"r-{number}", "result_path": f"{tmp_path}/{number}.json"})
     (tmp_path / "list.json").write_text(json.dumps({"token": "t", "runs": runs}))
     done = subprocess.run(
