@@ -16,6 +16,7 @@ ENGINES: Mapping[str, str] = {
     "databricks": "lineage_backfill.engines.databricks.engine:DatabricksEngine",
     "local": "lineage_backfill.engines.spark.engine:spark_engine",
     "spark": "lineage_backfill.engines.spark.engine:spark_engine",
+    "spark-submit": "lineage_backfill.engines.spark.settings:refuse_spark_submit",
 }
 _PLUGINS = Plugins("lineage_backfill.engines", "an", "engine", Engine)
 

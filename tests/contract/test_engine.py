@@ -452,7 +452,7 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("spark", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
         ("spark", {"master": "yarn", "deploy_mode": "cluster", "workers": 2}, "workers"),
         ("spark", {"queue": "x"}, "queue"),
-        ("spark-submit", {"master": "yarn"}, "no engine of kind 'spark-submit'"),
+        ("spark-submit", {"master": "yarn"}, "no engine of kind 'spark-submit' any more"),
     ],
 )
 def test_wrong_settings_are_refused(

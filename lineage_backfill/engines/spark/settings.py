@@ -1,4 +1,4 @@
-"""The settings of the Spark engine."""
+"""The settings of the Spark engine, and what to write for those of earlier versions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ from lineage_backfill.typed import check_members
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
 #: Settings of warm workers; with deploy_mode = "cluster" there are none.
 _OF_WORKERS = ("workers", "memory", "idle_seconds", "max_age", "command")
+_STAY_WARM = 'Remove it: workers stay warm, and with `deploy_mode = "cluster"` each attempt has'
+_GONE = {
+    "slots": "Write `workers = {value}`.",
+    "runs_at_once": "Write `workers = {value}`: each worker does one run at a time.",
+    "reuse": f"{_STAY_WARM} an application of its own.",
+    "orphan_seconds": "Remove it: a worker without a tool ends after its run.",
+    "stranded_seconds": "Remove it: a worker ends with its JVM, and is replaced.",
+    "max_runs_per_application": "Write `max_age`, in seconds, or remove it.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +86,11 @@ class SparkSettings:
 
 def read_settings(settings: Mapping[str, Any]) -> SparkSettings:
     """Check the settings of a project file; raises ConfigError, TypeError, ValueError."""
+    for name in settings.keys() & _GONE.keys():
+        raise ConfigError(
+            f"an engine of kind 'spark' has no setting {name!r} any more",
+            hint=_GONE[name].format(value=settings[name]),
+        )
     given = SparkSettings(**settings)
     if given.lists and given.deploy_mode == "client":
         raise ConfigError(
@@ -90,6 +104,21 @@ def read_settings(settings: Mapping[str, Any]) -> SparkSettings:
                 hint="Remove it: there each attempt is an application of its own.",
             )
     return given
+
+
+def refuse_spark_submit(**settings: Any) -> None:
+    """Refuse an engine of the kind that earlier versions had for clusters."""
+    for name in settings.keys() & _GONE.keys():
+        hint = f" {_GONE[name].format(value=settings[name])} (`{name}`)"
+        raise _no_spark_submit(hint)
+    raise _no_spark_submit("")
+
+
+def _no_spark_submit(more: str) -> ConfigError:
+    return ConfigError(
+        "there is no engine of kind 'spark-submit' any more",
+        hint=f'Write `kind = "spark"`; `master`, `deploy_mode` and `conf` stay as they are.{more}',
+    )
 
 
 def _bytes(memory: str) -> int:

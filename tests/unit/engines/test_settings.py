@@ -133,6 +133,27 @@ def test_settings_that_fit(tmp_path: Path, kind: str, settings: dict[str, Any]) 
     create_engine(kind, settings, project=tmp_path, state_dir=tmp_path).close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "hint"),
+    [
+        ("spark-submit", {"master": "yarn"}, 'Write `kind = "spark"`'),
+        ("spark-submit", {"slots": 2}, "Write `workers = 2`."),
+        ("local", {"slots": 3}, "Write `workers = 3`."),
+        ("spark", {"runs_at_once": 4}, "Write `workers = 4`"),
+        ("spark", {"reuse": False}, '`deploy_mode = "cluster"`'),
+        ("spark", {"orphan_seconds": 1}, "Remove it"),
+        ("spark", {"stranded_seconds": 1}, "Remove it"),
+        ("spark", {"max_runs_per_application": 1}, "`max_age`"),
+    ],
+)
+def test_what_earlier_versions_had_is_refused_with_the_line_to_write(
+    tmp_path: Path, kind: str, settings: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(ConfigError, match="any more") as refused:
+        create_engine(kind, settings, project=tmp_path, state_dir=tmp_path)
+    assert hint in refused.value.hint
+
+
 # --- engines of other packages ---------------------------------------------------------------
 
 
