@@ -183,7 +183,7 @@ def test_strict_fails_where_the_lineage_may_lead_to_jobs_that_the_plan_leaves_ou
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = Decision(kind="inner", text="not planned: they read it within themselves: shop:mail")
-    monkeypatch.setattr("lineage_backfill.workspace.planning.unplanned", lambda *_: [left])
+    monkeypatch.setattr("lineage_backfill.workspace.planning.left_out", lambda *_: [left])
     fix = ["run", "raw_orders", "--partitions", "2024-03-10T22", "--yes"]
     assert main(fix) == 0
     capsys.readouterr()
