@@ -190,7 +190,6 @@ class Project:
             select=_names(select), exclude=_names(exclude), author=account(), allow=_rails(allow)
         )
         found = find_stale(self._workspace, request, since=since)
-
         return Document(found.to_dict(), "jobs", lambda: stale_tables(found), found.plan)
 
     def status(self, backfill: str | None = None) -> Document:
@@ -248,7 +247,7 @@ def _key_set(keys: Keys | None) -> KeySet | None:
 
 
 def _names(given: Names) -> tuple[str, ...]:
-    """Return names, of which a single one may be a text."""
+    """Return the names; one name alone may be given as a text."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 

@@ -16,10 +16,8 @@ from msgspec import Struct
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet, in_short
 
-#: A plan with more runs computes them each time its document is written.
+#: A plan with more runs, or jobs and runs, computes them each time its document is written.
 HELD_RUNS = 10_000
-#: The documents of a plan with more jobs and runs are made again to be written, after its hash.
-_HELD_DOCUMENTS = 10_000
 _SORTED = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
 )
@@ -233,7 +231,7 @@ class Plan:
 
     @property
     def _is_small(self) -> bool:
-        return len(self.jobs) + self.totals.get("runs", 0) <= _HELD_DOCUMENTS
+        return len(self.jobs) + self.totals.get("runs", 0) <= HELD_RUNS
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Plan) else NotImplemented

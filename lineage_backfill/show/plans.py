@@ -211,11 +211,12 @@ def decisions(plan: Plan) -> list[str]:
         for job in plan.jobs
         if job.status in ("blocked", "left_stale")
     )
-    order = [*_DECIDE, *(kind for kind in kinds if kind not in _DECIDE)]
-    found = [f"{counted(kinds[k], 'job')} {_DECIDE.get(k, k)}" for k in order if kinds[k]]
     causes = {job.reason["text"] for job in plan.jobs if job.reason.get("kind") == "unknown"}
+    words = dict(_DECIDE)
     if len(causes) > 1:
-        found[0] = found[0].replace("a declaration is", f"{len(causes):,} declarations are")
+        words["unknown"] = f"blocked: {len(causes):,} declarations are missing"
+    order = [*words, *(kind for kind in kinds if kind not in words)]
+    found = [f"{counted(kinds[k], 'job')} {words.get(k, k)}" for k in order if kinds[k]]
     partly = sum(job.status == "planned" and bool(job.left_stale) for job in plan.jobs)
     if partly:
         leave = "leaves" if partly == 1 else "leave"

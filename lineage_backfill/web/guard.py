@@ -12,13 +12,12 @@ from werkzeug.exceptions import MethodNotAllowed
 from lineage_backfill.redaction import redacted
 
 _READING = ("GET", "HEAD")
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors"
+)
 _HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
-        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -32,13 +31,10 @@ def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) ->
     In a DNS rebinding attack the host is the attacker's name: only addresses, localhost, this
     machine's own names and `names` are accepted. Pages of `frames` may show these in a frame.
     """
-    headers = dict(_HEADERS)
-    if frames:
-        del headers["X-Frame-Options"]  # it knows no other addresses
-        policy, shown = headers["Content-Security-Policy"], " ".join(frames)
-        headers["Content-Security-Policy"] = policy.replace(
-            "frame-ancestors 'none'", f"frame-ancestors {shown}"
-        )
+    shown = " ".join(frames) or "'none'"
+    headers = {**_HEADERS, "Content-Security-Policy": f"{_POLICY} {shown}"}
+    if not frames:
+        headers["X-Frame-Options"] = "DENY"  # it knows no other addresses
     known = {"localhost", *(name.lower().rstrip(".") for name in (*own_names(), *names))}
 
     @pages.before_request

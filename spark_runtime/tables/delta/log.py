@@ -250,17 +250,22 @@ class DeltaLog:
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
         start = state.version + 1
-        near = max((v for v in checkpoints if v <= target - _REACH), default=-1)
-        if self._is_whole or self._checkpoint_reader is None or near <= start + 2 * _REACH:
-            near = -1
-        if near >= 0 or not commits.issuperset(range(start, target + 1)):
-            start, state = self._from_checkpoint(commits, checkpoints, target, near)
+        near = self._near(checkpoints, start, target)
+        if near is not None or not commits.issuperset(range(start, target + 1)):
+            start, state = self._from_checkpoint(commits, checkpoints, target, near or 0)
         for version in range(start, target + 1):
             actions = self._read(version)
             if version == 0:
                 self._check_first(actions)
             state = _advance(state, version, actions, self.location)
         return state
+
+    def _near(self, checkpoints: Collection[int], start: int, target: int) -> int | None:
+        """Return the checkpoint that replaces the commits from `start`, None for none."""
+        if self._is_whole or self._checkpoint_reader is None:
+            return None
+        near = max((v for v in checkpoints if v <= target - _REACH), default=0)
+        return near if near > start + 2 * _REACH else None
 
     def _check_first(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """Raise TableError unless the first commit describes the table."""
@@ -273,7 +278,7 @@ class DeltaLog:
         commits: set[int],
         checkpoints: Mapping[int, list[Place]],
         target: int,
-        earliest: int = -1,
+        earliest: int = 0,
     ) -> tuple[int, TableState]:
         usable = [v for v in checkpoints if earliest <= v <= target]
         if not usable:

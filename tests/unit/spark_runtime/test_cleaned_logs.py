@@ -273,7 +273,7 @@ def test_a_log_may_begin_with_a_change_of_the_schema(tmp_path: Path) -> None:
 
 @pytest.fixture
 def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cleaned:
-    """A whole log of commits 0 to 6 with a checkpoint at 4, of which the last two are near.
+    """A whole log: commits 0 to 6, and a checkpoint at 4; only commits after it are near.
 
     d1 is written by us in 1 and appended to in 2, d2 written in 1 and emptied in 3.
     """
