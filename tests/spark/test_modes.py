@@ -167,6 +167,32 @@ def test_an_attempt_that_the_log_has_forgotten_is_not_added_to(
     assert made.rows() == before
 
 
+def test_an_attempt_far_back_in_a_long_log_is_known(
+    spark: SparkSession, table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a log is read from a near checkpoint, which does not say who wrote."""
+    monkeypatch.setattr("spark_runtime.tables.delta.log._REACH", 0)
+    made = table("day")
+    made.write(rows(spark, ("d1", 1, 10, "a")), ["d1"], run_id="r-0")
+    new = rows(spark, ("d1", 8, 1, "x"))
+    first = made.write(new, ["d1"], mode="append")
+    name = f"delta.`{made.path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    for value in ("d2", "d3"):
+        spark.sql(f"INSERT INTO {name} VALUES ('{value}', 1, 1, 'y')")
+    before = made.rows()
+    near = Tables(spark).log(made.target).state()
+    assert (near.first_read, near.tokens) == (4, {})
+    run = made.run_spec(["d1"], mode="append")
+    again = write_partitions(new, run.outputs[0], run, Tables(spark))
+    assert (again.version, made.rows()) == (first.version, before)
+    run = made.run_spec(["d1"], mode="append", run_id="r-2")
+    with pytest.raises(AppendedBeforeError, match="run r-1 of backfill b-1"):
+        write_partitions(new, run.outputs[0], run, Tables(spark))
+    undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path)
+    assert made.rows() == [row for row in before if row != ("d1", 8, 1, "x")]
+
+
 #: What the run store knows of an attempt that the log does not show: its versions, how many hours
 #: ago it began, and the refusal to undo it, None where it has written nothing.
 FORGOTTEN: list[tuple[dict[str, int | None] | None, int, str | None]] = [
