@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,7 +67,7 @@ def whole_file(path: Path, *, replace: bool = True, is_private: bool = False) ->
             yield stream
         return
     place = path.resolve()
-    unfinished = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    unfinished = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     try:
         with open(unfinished, "wb", opener=private if is_private else None) as stream:
             yield stream

@@ -96,6 +96,23 @@ def test_only_where_nothing_is(tmp_path: Path) -> None:
 PLAN = {"schema_version": 1, "kind": "plan", "id": "p-1", "jobs": []}
 
 
+def test_two_threads_write_one_file_and_the_last_one_stands(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    with whole_file(file) as stream:
+        stream.write(b"first to begin")
+        other = threading.Thread(target=write_whole, args=(file, b"between"))
+        other.start()
+        other.join()
+        assert file.read_bytes() == b"between"
+    assert file.read_bytes() == b"first to begin"
+    assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    with whole_file(path) as stream:
+        stream.write(content)
+
+
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.touch()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lineage_backfill.errors import EnvironmentMissingError
-from lineage_backfill.files import private_folder
+from lineage_backfill.files import private_folder, whole_file
 
 #: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
 CORE = (
@@ -107,9 +107,8 @@ def _archive(files: Iterable[tuple[Path, str]], name: str, folder: Path) -> Path
     target = folder / hashlib.sha256(content).hexdigest()[:16] / name
     if not target.exists():
         private_folder(target.parent)
-        temporary = target.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(content)
-        temporary.replace(target)
+        with whole_file(target) as file:
+            file.write(content)
     return target
 
 
