@@ -6,6 +6,7 @@ import ast
 import email.parser
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,10 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+import yaml
 from hatchling.builders.wheel import WheelBuilder
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -183,6 +187,25 @@ def test_what_is_shipped_resolves_a_run_in_a_bare_interpreter(tmp_path: Path) ->
 def test_the_version_is_that_of_the_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+
+
+def test_a_release_names_the_address_of_the_project(tmp_path: Path) -> None:
+    for name in ("README.md", "pyproject.toml", "LICENSE", "scripts/addresses.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    here = "https://git.example.com/team/lineage-backfill"
+    subprocess.run(
+        [sys.executable, tmp_path / "scripts" / "addresses.py", here, "v1.2.3"], check=True
+    )
+    metadata = ProjectMetadata(str(tmp_path), PluginManager()).core
+    assert metadata.urls["Source"] == f"{here}/tree/v1.2.3"
+    assert set(metadata.urls) == {"Homepage", "Documentation", "Changelog", "Issues", "Source"}
+    links = re.findall(r"\]\(([^)#\s][^)\s]*)\)", metadata.readme)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert f"{here}/raw/v1.2.3/docs/pictures/session.svg" in links
+    assert f"{here}/blob/v1.2.3/docs/tutorial.md" in links
+    assert f"{here}/actions/workflows/check.yml/badge.svg" in links
 
 
 def test_the_first_lines_of_the_readme_work_from_the_wheel_as_printed(
