@@ -30,6 +30,7 @@ from lineage_backfill.lineage.events.event_facets import (
     run_keys,
     spark_job_type,
     symlinks,
+    task_index,
     was_triggered,
     write_mode,
 )
@@ -323,6 +324,7 @@ class LineageBuilder:
         if airflow:
             nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
+            run.index = max(run.index, task_index(airflow))
             if airflow is facets.get("airflow"):
                 failure = facets.get("errorMessage")
                 kept["airflow"] = {**airflow, "errorMessage": failure} if failure else airflow

@@ -83,6 +83,13 @@ def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
     return interval, key, manual
 
 
+def task_index(facet: Any) -> int:
+    """Return the index of an instance of a mapped task in an `airflow` facet, else -1."""
+    one = facet.get("taskInstance") if isinstance(facet, dict) else None
+    index = one.get("map_index") if isinstance(one, dict) else None
+    return index if type(index) is int else -1
+
+
 def airflow_task(facet: Any) -> dict[str, Any] | None:
     """Return the members of `AirflowTask` from an `airflow` facet, if present.
 

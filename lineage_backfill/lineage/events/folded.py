@@ -133,7 +133,7 @@ class Run:
 
     #: What events say of it.
     MEMBERS = (
-        *("backfill", "completed", "run_io", "last", "manual", "marked", "nominal"),
+        *("backfill", "completed", "index", "run_io", "last", "manual", "marked", "nominal"),
         *("parent", "partition_key", "rank", "read", "started", "wrote"),
     )
     __slots__ = MEMBERS
@@ -142,6 +142,7 @@ class Run:
         self.last = when
         self.rank = 0
         self.manual = False
+        self.index = -1  # that of an instance of a mapped task of Airflow
         self.wrote: frozenset[str] = frozenset()  # keys, by its outputs' subset facets
         #: Inputs by namespace and name, each with its key, where that is one.
         self.read: frozenset[tuple[str, ...]] = frozenset()

@@ -162,14 +162,21 @@ class Reading:
         return nodes
 
     def history(self) -> Iterator[ObservedRun]:
-        """Yield the runs, by job, newest event last."""
+        """Yield the runs, by job, newest event last.
+
+        A later try that has completed ends one that tells no end.
+        """
         for job in self.jobs.values():
-            runs = list(job.runs.items())
+            runs = [one for one in job.runs.items() if not one[1].is_mark]
             if len(runs) > 1:
                 runs.sort(key=lambda one: (one[1].last, one[0]))
+            later = _completed_tries(run for _, run in runs) if len(runs) > 1 else {}
             for run_id, run in runs:
-                if not run.is_mark:
-                    yield run_record(job, run_id, run)
+                record = run_record(job, run_id, run)
+                begun = max((later[one] for one in _of(run) if one in later), default=run.last)
+                if record.state == "RUNNING" and begun > run.last:
+                    record = replace(record, state="ABORT", ended_at=begun)
+                yield record
 
     def _column_edges(
         self,
@@ -213,6 +220,28 @@ class Reading:
             for (source, field, output, column), is_direct in sorted(direct.items())
             if source not in blind
         ]
+
+
+def _completed_tries(runs: Iterable[Run]) -> Mapping[tuple[Any, ...], datetime]:
+    """Return when the last completed try began, by what its tries have in common."""
+    runs = list(runs)
+    if all(run.rank or run.completed for run in runs):
+        return {}  # as most often: each run tells its end
+    found: dict[tuple[Any, ...], datetime] = {}
+    for run in runs:
+        for one in _of(run) if run.completed and run.started else ():
+            assert run.started is not None
+            found[one] = max(run.started, found.get(one, run.started))
+    return found
+
+
+def _of(run: Run) -> Iterator[tuple[Any, ...]]:
+    """Yield what the tries of a run have in common: their slice, and their parent run."""
+    slice_ = (None if run.manual else run.nominal, run.partition_key)
+    if any(slice_):
+        yield (run.index, *slice_)
+    if run.parent:
+        yield run.index, run.parent
 
 
 def _part(

@@ -64,6 +64,7 @@ def _move(run_id: str, old: Job, new: Job) -> None:
     run.run_io = run.run_io | other.run_io
     run.parent = run.parent or other.parent
     run.nominal = run.nominal or other.nominal
+    run.index = max(run.index, other.index)
     run.wrote |= other.wrote
     run.read |= other.read
     if old.parent and old.parent[1] != new.name:

@@ -770,6 +770,42 @@ def test_history_names_every_state() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("sentence", "first", "second", "state"),
+    [
+        ("a later try of the same slice", {"day": 1}, {"day": 1}, "ABORT"),
+        ("a run of another slice", {"day": 1}, {"day": 2}, "RUNNING"),
+        ("a later try in the same parent run", {"parent": "p"}, {"parent": "p"}, "ABORT"),
+        ("a run of another parent run", {"parent": "p"}, {"parent": "q"}, "RUNNING"),
+        ("another instance of a mapped task", {"day": 1, "n": 0}, {"day": 1, "n": 1}, "RUNNING"),
+        ("a run that tells nothing of its slice", {}, {}, "RUNNING"),
+    ],
+)
+def test_a_later_try_that_has_completed_ends_one_without_an_end(
+    sentence: str, first: dict[str, Any], second: dict[str, Any], state: str
+) -> None:
+    def facets(day: int = 0, parent: str = "", n: int = -1) -> Any:
+        job = {"namespace": "n", "name": "dag"}
+        ends = {f"nominal{end}Time": f"2024-01-0{day or 1}T00:00:00Z" for end in ("Start", "End")}
+        return {
+            **({"nominalTime": ends} if day else {}),
+            **({"parent": {"run": {"runId": parent}, "job": job}} if parent else {}),
+            **({"airflow": {"taskInstance": {"map_index": n}}} if n >= 0 else {}),
+        }
+
+    start = event("START", 1, run="dead", facets=facets(**first))
+    later = [event(kind, at, run="late", facets=facets(**second)) for kind, at in LATER_TRY]
+    runs = {run.run_id: run for run in build(start, *later).history}
+    assert runs["dead"].state == state, sentence
+    assert (runs["dead"].ended_at == runs["late"].started_at) == (state == "ABORT")
+    alive = event("RUNNING", 7, run="dead", facets=facets(**first))
+    still = {run.run_id: run.state for run in build(start, *later, alive).history}
+    assert still == {"dead": "RUNNING", "late": "COMPLETE"}, sentence
+
+
+LATER_TRY = (("START", 5), ("COMPLETE", 6))
+
+
 def child(job: str, parent: str, **more: Any) -> Event:
     facet = {"parent": {"run": {"runId": "p"}, "job": {"namespace": "n", "name": parent}}}
     return event("COMPLETE", 1, job=job, facets=facet, **more)
