@@ -190,6 +190,12 @@ class EngineRun:
         """The datasets that it writes outside the plan, as its facts list them."""
         return tuple(starmap(DatasetRef, self.facts.get("also_writes", ())))
 
+    @property
+    def read_since(self) -> datetime | None:
+        """The start of the run that it continues: what succeeded then has read nothing later."""
+        found = self.facts.get("read_since")
+        return datetime.fromisoformat(found) if found else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
@@ -485,8 +491,9 @@ class Trace:
     """What the last attempt for some run keys of a job read and wrote.
 
     `contents` is a document of the executor, None if unknown: the attempt has not succeeded, or has
-    no fingerprints. The store adds the backfill, the time of the submission, the end of an
-    attempt that succeeded, and a `number` that grows from attempt to attempt.
+    no fingerprints. The store adds the backfill, the time of the submission unless the end gives
+    another `since`, the end of an attempt that succeeded, and a `number` that grows from attempt
+    to attempt.
     """
 
     job: JobRef

@@ -40,7 +40,10 @@ class Refused(Exception):
 
 @dataclass(eq=False)
 class FakeRun:
-    """A run; `end` is how it ended, `polls` how often it is still seen running."""
+    """A run; `end` is how it ended, `polls` how often it is still seen running.
+
+    `tries` are its tasks, then those of each repair; `repairs` are the ids of the repairs.
+    """
 
     id: int
     token: str | None
@@ -53,6 +56,9 @@ class FakeRun:
     polls: int = 0
     log: str = ""
     spec: Mapping[str, Any] = field(default_factory=dict)
+    began: int = field(default_factory=lambda: int(time.time() * 1000))
+    tries: list[list[str]] = field(default_factory=list)
+    repairs: list[int] = field(default_factory=list)
 
 
 Ends = tuple[Code, Type, str]
@@ -63,8 +69,9 @@ class FakeWorkspace:
     """The state of one workspace, and what requests do to it.
 
     `faults` are answers in place of the true ones: a status, or "lost" once it was done; each is
-    for the next request whose path matches. From the request with number `fuse` on every connection
-    is cut, as for a driver that was killed; with `fuse_after` that one is still done.
+    for the next request whose path matches. `meanwhile` is done once, before such a request. Of a
+    run that fails, `bad` tasks do, by default all. From the request with number `fuse` on every
+    connection is cut, as for a driver that was killed; with `fuse_after` that one is still done.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,6 +86,8 @@ class FakeWorkspace:
         self.outputs: dict[str, jobs.RunOutput] = {}  # by task
         self.task: Callable[[Mapping[str, Any]], Ends] | None = None  # does submitted run specs
         self.faults: list[tuple[str, int | str]] = []
+        self.meanwhile: list[tuple[str, Callable[[], object]]] = []
+        self.bad: list[str] = []
         self.tokens = {"dapi-1"}  # that are valid
         self.is_stale = False
         self.fuse: int | None = None
@@ -119,6 +128,9 @@ class FakeWorkspace:
         name = re.sub(r"^/api/2\.\d/", "", path)
         given = json.loads(body) if body else dict(query)
         with self.lock:
+            for one in [one for one in self.meanwhile if re.search(one[0], path)]:
+                self.meanwhile.remove(one)
+                one[1]()
             done: Callable[[Any], Any] = getattr(self, "_" + re.sub(r"\W", "_", name))
             return done(given)
 
@@ -217,6 +229,31 @@ class FakeWorkspace:
             found = [number]
         return {"run_id": found[0]}
 
+    def _jobs_runs_repair(self, given: Any) -> Any:
+        known = {"run_id", "latest_repair_id", "job_parameters"}
+        known |= {"rerun_all_failed_tasks", "rerun_dependent_tasks"}
+        assert given.keys() <= known, given
+        run = self._found(given)
+        settings = self.jobs[run.job or 0]
+        if not self._is_over(run):
+            raise Refused(400, "INVALID_STATE", "A run that is active cannot be repaired.")
+        if given.get("latest_repair_id") != (run.repairs[-1] if run.repairs else None):
+            why = "The latest repair ID needs to be provided in order to create a new repair"
+            raise Refused(400, "INVALID_PARAMETER_VALUE", why)
+        if run.end is None or run.end[0] is Code.SUCCESS:
+            raise Refused(400, "INVALID_PARAMETER_VALUE", "The run has no failed tasks.")
+        assert given["rerun_all_failed_tasks"] is True
+        again = set(self.bad or self._names(run))
+        for task in settings.tasks or () if given.get("rerun_dependent_tasks") else ():
+            if again & {one.task_key for one in task.depends_on or ()}:
+                again.add(task.task_key)
+        declared = {one.name: one.default for one in settings.parameters or ()}
+        run.parameters = declared | given.get("job_parameters", {})  # it does not keep its own
+        run.tries.append(sorted(again))
+        run.repairs.append(7000 + 10 * run.id + len(run.repairs))
+        run.end = None
+        return jobs.RepairRunResponse(repair_id=run.repairs[-1]).as_dict()
+
     def started_by(self, job: int) -> list[FakeRun]:
         return [one for one in self.runs.values() if one.job == job]
 
@@ -244,24 +281,52 @@ class FakeWorkspace:
             code, type_, message = run.end
             details = jobs.TerminationDetails(code=code, type=type_, message=message)
             status = jobs.RunStatus(state=State.TERMINATED, termination_details=details)
-        names = run.only or [one.task_key for one in self.jobs[run.job or 0].tasks or ()]
         made = kind(
             run_id=run.id,
             job_id=run.job,
             status=status,
-            start_time=int(time.time() * 1000),
+            start_time=run.began + 1000 * len(run.repairs),
             run_page_url=f"http://workspace/run/{run.id}",
             job_parameters=[
                 jobs.JobParameter(default="", name=name, value=value)
                 for name, value in run.parameters.items()
             ],
             tasks=[
-                jobs.RunTask(task_key=name, run_id=run.id * 10 + index, status=status)
-                for index, name in enumerate(names)
+                jobs.RunTask(
+                    task_key=name,
+                    run_id=run.id * 1000 + index,
+                    start_time=run.began + 1000 * number,
+                    status=status if is_last else self._ended(run, name, number),
+                )
+                for index, (name, number, is_last) in enumerate(self._tries(run))
             ],
         )
         document: dict[str, Any] = made.as_dict()
         return document
+
+    def _names(self, run: FakeRun) -> list[str]:
+        return run.only or [one.task_key for one in self.jobs[run.job or 0].tasks or ()]
+
+    def _tries(self, run: FakeRun) -> list[tuple[str, int, bool]]:
+        """Return the tasks that a run tried, the last first: name, number, whether it is the last.
+
+        A task that ended well while others failed is one of an earlier try.
+        """
+        run.tries = run.tries or [self._names(run)]
+        last = len(run.tries) - 1
+        is_bad = run.end is not None and run.end[0] is not Code.SUCCESS and self.bad
+        return [
+            (name, number, number == last and not (is_bad and name not in self.bad))
+            for number in range(last, -1, -1)
+            for name in run.tries[number]
+        ]
+
+    def _ended(self, run: FakeRun, task: str, number: int) -> jobs.RunStatus:
+        """Return the status of an ended try of a task: it failed if a repair did it again."""
+        is_bad = number + 1 < len(run.tries) and task in run.tries[number + 1]
+        code = Code.RUN_EXECUTION_ERROR if is_bad else Code.SUCCESS
+        details = jobs.TerminationDetails(code=code, type=Type.CLIENT_ERROR, message="")
+        return jobs.RunStatus(state=State.TERMINATED, termination_details=details)
 
     def _found(self, given: Any) -> FakeRun:
         number = int(given["run_id"])
@@ -270,7 +335,17 @@ class FakeWorkspace:
         return self.runs[number]
 
     def _jobs_runs_get(self, given: Any) -> Any:
-        return self._run(self._found(given))
+        run = self._found(given)
+        found: dict[str, Any] = self._run(run)
+        if given.get("include_history") == "true":
+            kind = jobs.RepairHistoryItemType
+            past = [jobs.RepairHistoryItem(type=kind.ORIGINAL, start_time=run.began)]
+            past += [
+                jobs.RepairHistoryItem(id=one, type=kind.REPAIR, start_time=run.began + 1000 * n)
+                for n, one in enumerate(run.repairs, start=1)
+            ]
+            found["repair_history"] = [one.as_dict() for one in past]
+        return found
 
     def _jobs_runs_list(self, given: Any) -> Any:
         found = [one for one in self.started_by(int(given["job_id"])) if not self._is_over(one)]
@@ -288,12 +363,11 @@ class FakeWorkspace:
         return {}
 
     def _jobs_runs_get_output(self, given: Any) -> Any:
-        run = self.runs[int(given["run_id"]) // 10]
+        run = self.runs[int(given["run_id"]) // 1000]
         log = self.folder / f"log-{run.id}"
         if run.process is not None:
             return jobs.RunOutput(logs=log.read_text()).as_dict()
-        names = run.only or [one.task_key for one in self.jobs[run.job or 0].tasks or ()]
-        task = names[int(given["run_id"]) % 10]
+        task = self._tries(run)[int(given["run_id"]) % 1000][0]
         return self.outputs.get(task, jobs.RunOutput(logs=f"did {task}")).as_dict()
 
     def delete(self, run: FakeRun) -> None:

@@ -23,7 +23,7 @@ from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.request import ChangedJob
 from lineage_backfill.project.resolve.resolver import Input, JobFacts, Output, never_written
 from lineage_backfill.staleness.contents import Contents, Runs
-from lineage_backfill.staleness.record import Change, PartitionBuild, Run, TableRecord
+from lineage_backfill.staleness.record import LATER, Change, PartitionBuild, Run, TableRecord
 
 _FILES = "files of {} that others wrote hold rows of several keys each"
 
@@ -409,7 +409,7 @@ class _Evidence:
         for change in table.changes if table is not None else ():
             changed.update(dict.fromkeys(change.keys.points(), change.at))
         ended = (run for run in runs if run.is_certain and run.ended_at is not None)
-        for run in sorted(ended, key=lambda run: run.started_at):
+        for run in sorted(ended, key=lambda run: run.ended_at or LATER):
             _add_run(by_point, changed, side.written(run.keys), run, job)
         self._groups = _grouped(by_point)
         self.made = self.old

@@ -99,6 +99,7 @@ def _trace_row(trace: Trace) -> _Row:
         "b_first": first,
         "b_last": last,
         "b_contents": trace.contents,
+        "b_since": trace.since,
     }
 
 
@@ -172,7 +173,11 @@ _FORGET_ENDED = _Statement(
 _COMPLETE = _Statement(
     sa.update(traces)
     .where(_same(traces, *_KEYS, *_ATTEMPT))
-    .values(contents=_bind(traces.c.contents), ended_at=_bind(traces.c.ended_at, "now"))
+    .values(
+        contents=_bind(traces.c.contents),
+        ended_at=_bind(traces.c.ended_at, "now"),
+        since=sa.func.coalesce(_bind(traces.c.since), traces.c.since),
+    )
 )
 _TRIED = _Statement(
     sa.update(attempts)

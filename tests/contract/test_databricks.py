@@ -336,7 +336,7 @@ def test_how_a_run_ended_tells_whether_to_try_again(
     assert "ValueError: no such column" in log
 
 
-def test_a_retry_is_a_run_of_its_own_and_repairs_none(bench: Bench) -> None:
+def test_without_repair_a_retry_is_a_run_of_its_own(bench: Bench) -> None:
     bench.fake.job("daily", "backfill_key")
     bench.fake.does["daily"] = lambda run: (
         GOOD if run.token == "t-2" else (Code.RUN_EXECUTION_ERROR, Type.CLIENT_ERROR, "boom")
@@ -346,6 +346,193 @@ def test_a_retry_is_a_run_of_its_own_and_repairs_none(bench: Bench) -> None:
     assert bench.run(engine, token="t-2").state is AttemptState.SUCCEEDED
     assert [run.token for run in bench.fake.started("daily")] == ["t-1", "t-2"]
     assert not [one for one in bench.fake.requests if "repair" in one]
+
+
+# Repairs
+
+
+REPAIRED = {"daily": {"job": "shop", "repair": True}}
+BAD: Ends = (Code.RUN_EXECUTION_ERROR, Type.CLIENT_ERROR, "boom")
+
+
+class Shop:
+    """A job of the tasks `load`, `check`, `send`, of which `load` is good and `check` fails.
+
+    `ends` are how its tries end, the last one again and again; `store` has the runs recorded by
+    the attempts, the first of which has failed.
+    """
+
+    def __init__(self, bench: Bench, *ends: Ends | None) -> None:
+        after = [jobs.TaskDependency("check")]
+        tasks = [jobs.Task(task_key="load"), jobs.Task(task_key="check")]
+        bench.fake.job("shop", "backfill_key", tasks=[*tasks, jobs.Task("send", depends_on=after)])
+        bench.fake.bad = ["check"]
+        self.bench, self.ends = bench, [BAD, *ends]
+        bench.fake.does["shop"] = lambda run: self.ends[
+            min(len(run.tries or [1]), len(self.ends)) - 1
+        ]
+        self.store: dict[str, EngineRun] = {}
+        assert self.attempt(1).state is AttemptState.FAILED
+
+    def engine(self) -> DatabricksEngine:
+        engine = self.bench.engine(jobs=REPAIRED)
+        engine.remember(self.store, lambda *_: None)
+        return engine
+
+    def attempt(self, number: int, engine: DatabricksEngine | None = None) -> Outcome:
+        """Run an attempt to its end with an engine, by default that of a new driver."""
+        engine, token = engine or self.engine(), f"t-{number}"
+        path = self.bench.spec(token, run_id="r-1", attempt=number)
+        outcome = self.bench.end(engine, engine.submit(path, token))
+        found = engine.identify(str(path))
+        assert found is not None
+        self.store["r-1"] = found
+        return outcome
+
+    @property
+    def run(self) -> FakeRun:
+        return self.bench.fake.started("shop")[0]
+
+
+def test_a_later_attempt_repairs_the_run_of_the_first_with_its_parameters(bench: Bench) -> None:
+    shop = Shop(bench, BAD, GOOD)
+    began = shop.run.began
+    assert shop.attempt(2).state is AttemptState.FAILED
+    assert shop.attempt(3).state is AttemptState.SUCCEEDED
+    assert shop.run.tries == [["load", "check", "send"], ["check", "send"], ["check", "send"]]
+    assert shop.run.parameters == {"backfill_key": "2024-06-15"}
+    assert len(bench.fake.runs) == 1
+    found = shop.store["r-1"]
+    assert (found.id, found.facts["token"], found.facts["repair"]) == (str(shop.run.id), "t-3", 2)
+    assert found.read_since is not None
+    assert found.read_since.timestamp() == pytest.approx(began / 1000)
+    log = log_of(str(bench.folder / "runs" / "t-3" / "spec.json"))
+    assert [log.count(f"task {one},") for one in ("load", "check", "send")] == [1, 1, 1]
+
+
+def test_one_driver_repairs_as_well(bench: Bench) -> None:
+    shop = Shop(bench, GOOD)
+    engine = bench.engines[0]
+    assert shop.attempt(2, engine).state is AttemptState.SUCCEEDED
+    assert len(shop.run.repairs) == len(bench.fake.runs) == 1
+
+
+@pytest.mark.parametrize("fault", [429, 503, 500, "lost"])
+@pytest.mark.parametrize("path", ["runs/repair", "runs/get$"])
+def test_no_lost_answer_repairs_twice(bench: Bench, fault: int | str, path: str) -> None:
+    shop = Shop(bench, GOOD)
+    bench.fake.faults.append((path, fault))
+    assert shop.attempt(2).state is AttemptState.SUCCEEDED
+    assert len(shop.run.repairs) == len(bench.fake.runs) == 1
+    assert not bench.fake.faults
+
+
+@pytest.mark.parametrize("when", ["before", "at the request"])
+@pytest.mark.parametrize(("end", "state"), [(GOOD, "succeeded"), (BAD, "failed")])
+def test_a_repair_of_others_is_followed_and_not_requested_again(
+    bench: Bench, when: str, end: Ends, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop(bench, end, GOOD)
+
+    def repair() -> None:
+        shop.run.tries.append(["check", "send"])
+        shop.run.repairs.append(70)
+        shop.run.end = None
+
+    bench.fake.meanwhile.append(("runs/repair", repair))
+    if when == "before":
+        bench.fake.meanwhile.clear()
+        repair()
+    with caplog.at_level("INFO"):
+        assert shop.attempt(2).state == state
+    assert shop.run.repairs == [70]
+    assert ("has been repaired already" in caplog.text) == (when == "before")
+    if state == "failed":
+        assert shop.attempt(3).state is AttemptState.SUCCEEDED
+        assert len(shop.run.repairs) == 2
+
+
+def deleted(shop: Shop) -> None:
+    shop.bench.fake.delete(shop.run)
+
+
+def parameters(shop: Shop) -> None:
+    shop.run.parameters = {"backfill_key": "2024-06-14"}
+
+
+def succeeded(shop: Shop) -> None:
+    shop.run.end = GOOD  # the attempt had timed out before
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [(deleted, "deleted"), (parameters, "has other parameters"), (succeeded, "has succeeded")],
+)
+def test_what_cannot_be_repaired_runs_again_as_a_whole(
+    bench: Bench, cause: Callable[[Shop], None], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop(bench, GOOD)
+    shop.ends[0] = GOOD
+    cause(shop)
+    assert shop.attempt(2).state is AttemptState.SUCCEEDED
+    assert why in caplog.text
+    assert "is not repaired, and the job runs again" in caplog.text
+    assert shop.store["r-1"].facts == {"token": "t-2"}
+    assert [run.token for run in bench.fake.runs.values()][-1:] == ["t-2"]
+
+
+def test_a_refused_repair_fails_and_the_next_attempt_requests_it_again(bench: Bench) -> None:
+    shop = Shop(bench, GOOD)
+    bench.fake.faults.append(("runs/repair", 400))
+    with pytest.raises(EngineRefusalError, match="out of order"):
+        shop.attempt(2)
+    assert not shop.run.repairs
+    assert shop.attempt(3).state is AttemptState.SUCCEEDED
+    assert len(shop.run.repairs) == len(bench.fake.runs) == 1
+
+
+def test_an_attempt_waits_for_the_end_of_the_run_that_it_repairs(bench: Bench) -> None:
+    shop = Shop(bench, GOOD)
+    engine, shop.run.end, shop.ends[0] = shop.engine(), None, None
+    handle = engine.submit(bench.spec("t-2", run_id="r-1", attempt=2), "t-2")
+    seen = len(bench.fake.requests)
+    while len(bench.fake.requests) < seen + 6:
+        time.sleep(0.01)
+    assert not engine.poll(handle).state.is_final
+    assert not shop.run.repairs
+    shop.ends[0] = BAD
+    assert bench.end(engine, handle).state is AttemptState.SUCCEEDED
+    assert len(shop.run.repairs) == 1
+
+
+def test_a_cancelled_attempt_requests_no_repair(bench: Bench) -> None:
+    shop = Shop(bench, GOOD)
+    engine, shop.run.end, shop.ends[0] = shop.engine(), None, None
+    handle = engine.submit(bench.spec("t-2", run_id="r-1", attempt=2), "t-2")
+    engine.cancel(handle)
+    assert bench.end(engine, handle).state is AttemptState.CANCELLED
+    assert not shop.run.repairs
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameter", "error", "message"),
+    [
+        ({"repair": True}, "lineage_backfill_spec", UnfitRunError, "takes a run spec, which names"),
+        ({"repair": True, "tasks": 1}, "backfill_key", UnfitRunError, "has one task, so its runs"),
+        ({"repair": True, "only": ["load"]}, "", ValueError, "`only` and `repair`"),
+        ({"repair": "yes"}, "", ValueError, "repair = true"),
+    ],
+)
+def test_jobs_whose_repair_could_do_something_else_are_refused(
+    bench: Bench, settings: dict[str, Any], parameter: str, error: type[Exception], message: str
+) -> None:
+    tasks = [jobs.Task("load"), jobs.Task("check")][: settings.pop("tasks", 2)]
+    bench.fake.job("shop", parameter, tasks=tasks)
+    spec = json.loads(bench.spec().read_text())
+    with pytest.raises(error, match=message):
+        bench.engine(volume=VOLUME, jobs={"daily": {"job": "shop", **settings}}).check(
+            [planned_run("r-1", job="daily")], lambda _run: spec
+        )
 
 
 def test_a_run_that_waits_in_the_queue_is_queued_and_not_skipped(bench: Bench) -> None:
@@ -491,7 +678,8 @@ def test_stale_lists_start_nothing_twice(bench: Bench) -> None:
 class Campaign:
     """Drivers that die at random requests, before or after the workspace did them.
 
-    `recorded` is what the run store holds: the tokens, and the name of the run of each.
+    `recorded` is what the run store holds: the tokens, and the name of the run of each; `kept` is
+    what their last attempts run as.
     """
 
     def __init__(self, bench: Bench, seed: int, **settings: Any) -> None:
@@ -499,6 +687,7 @@ class Campaign:
         self.settings = {"volume": VOLUME, "poll": 0.001, **settings}
         self.recorded: dict[str, str] = {}
         self.done: dict[str, Outcome] = {}
+        self.kept: dict[str, EngineRun] = {}
 
     def record(self, *tokens: str) -> dict[str, Path]:
         self.recorded |= {token: f"r-{len(self.recorded) + n}" for n, token in enumerate(tokens)}
@@ -526,6 +715,8 @@ class Campaign:
                 assert handle is not None
                 if (outcome := engine.poll(handle)).state.is_final:
                     self.done[token] = outcome
+                    if (found := engine.identify(handle)) is not None:
+                        self.kept[self.recorded[token]] = found
                     del handles[token]
             with suppress(queue.Empty):
                 self.bench.ended.get(timeout=0.01)
@@ -552,6 +743,7 @@ class Campaign:
         made = self.bench.engine(**self.settings)
         found = ListEngine(made) if made.lists else made
         found.listen(self.bench.ended.put)
+        found.remember(self.kept, lambda *_: None)
         return found
 
 
@@ -605,3 +797,35 @@ def test_kills_of_the_driver_do_no_run_of_a_list_twice_and_lose_none(
     assert sorted(worked) == sorted(one.recorded.values())
     tokens = [run.token for run in bench.fake.runs.values()]
     assert len(set(tokens)) == len(tokens)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_of_the_driver_repair_nothing_twice_and_lose_no_repair(
+    bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_REPEATED", 1)
+    one = Campaign(bench, seed, jobs=REPAIRED)
+    tasks = [jobs.Task(task_key="load"), jobs.Task(task_key="check")]
+    bench.fake.job("shop", "backfill_key", tasks=tasks)
+    bench.fake.bad = ["check"]
+    bench.fake.does["shop"] = lambda _run: one.chance.choice([None, BAD, BAD, GOOD])
+
+    def begin(engine: Engine) -> None:
+        """Begin the next attempt of what has failed, else a run."""
+        last = list(one.done)[-1:]
+        failed = [token for token in last if one.done[token].state is AttemptState.FAILED]
+        (token,) = one.record(f"t-{len(one.recorded)}")
+        if failed:
+            one.recorded[token] = one.recorded[failed[0]]
+        engine.submit(one.spec(token), token)
+
+    one.run(begin, kills=40)
+    last = one.engine()
+    while list(one.done.values())[-1].state is AttemptState.FAILED:
+        one.drive(last, begin)
+    states = {outcome.state for outcome in one.done.values()}
+    assert states <= {AttemptState.SUCCEEDED, AttemptState.FAILED}
+    names = list(one.recorded.values())
+    tries = [len(run.repairs) + 1 for run in bench.fake.started("shop")]
+    assert tries == [names.count(name) for name in dict.fromkeys(names)]
+    assert sum(tries) > len(tries)

@@ -481,6 +481,11 @@ def test_a_trace_is_unknown_until_its_attempt_has_succeeded(store: RunStore) -> 
     assert trace.contents == {"reads": ["ü"]}
     assert (trace.backfill_id, trace.since, trace.ended_at) == ("b-1", NOW, LATER)
     assert seen(store, day, job="another") == []
+    trace = Trace(job=JobRef("n", "other"), keys=(day,), since=NOW - TTL)
+    store.record(lease, [replace(submitted("r1"), trace=replace(trace, since=None))], now=NOW)
+    store.record(lease, [replace(done, run_id="r1", trace=trace)], now=LATER)
+    (trace,) = store.traces(trace.job, (day,))
+    assert (trace.since, trace.ended_at) == (NOW - TTL, LATER)
 
     store.delete("b-1", now=LATER + TTL)
     assert seen(store, day) == [((day,), {"reads": ["ü"]})]

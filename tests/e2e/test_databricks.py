@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -205,6 +207,35 @@ def test_a_run_that_fails_ends_the_command_with_3(
     asked = ["run", "--job", "daily", "--partitions", "2024-06-04", "--yes", "--now", NOON]
     assert main(asked) == 3
     assert "RUN_EXECUTION_ERROR: boom" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_repaired_run_is_as_old_as_its_first_try(
+    workspace: FakeWorkspace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_changed: bool,
+) -> None:
+    file = Path("lineage-backfill.toml")
+    jobs = '[engines.databricks.jobs]\ndaily = { job = "daily", repair = true }\n[target'
+    file.write_text(file.read_text().replace("[target", jobs))
+    bad = (Code.RUN_EXECUTION_ERROR, Type.CLIENT_ERROR, "boom")
+    workspace.does["daily"] = lambda run: GOOD if run.repairs else bad
+    asked = ["run", "--job", "daily", "--partitions", "2024-06-04", "--yes", "--now", NOON]
+    assert main(asked) == 3
+    if is_changed:
+        time.sleep(0.01)  # the instants of events have milliseconds
+        now = {"eventTime": datetime.now(UTC).isoformat()}
+        again = past("load", 4, [], ["raw"]) | now
+        write_events(tmp_path / "lineage.ndjson", *RUNS, again)
+    assert main(["retry"]) == 0, capsys.readouterr()
+    (run,) = workspace.runs.values()
+    assert len(run.repairs) == 1
+    capsys.readouterr()
+    main(["stale", "--select", "daily", "--json"])
+    (found,) = json.loads(capsys.readouterr().out)["jobs"]
+    older = [key for one in found["older"] for key in one["partitions"]]
+    assert ("2024-06-04" in older) == is_changed
 
 
 def test_jobs_that_are_not_in_the_workspace_are_one_run_for_all_that_is_ready(

@@ -2,8 +2,9 @@
 
 One rule: the attempt's token is the run's idempotency token, and the workspace keeps one run for
 each. So to submit and to find again are the same request, on every machine and after any lost
-answer. Run specs and results are files of a volume: parameters hold 10,000 bytes, and a result
-needs a place anyway.
+answer. A repair has no token, but a number: an attempt is the repair after that of the attempt
+before, which the run's history shows once it has begun. Run specs and results are files of a
+volume: parameters hold 10,000 bytes, and a result needs a place anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,16 @@ from lineage_backfill.engines.databricks.api import Workspace
 from lineage_backfill.engines.databricks.jobs import (
     MAIN,
     Existing,
+    began,
     has_begun,
     has_failed,
     is_over,
     outcome_of,
     own_task,
+    parameters_of,
+    repairs_of,
+    tasks_of,
+    unfit_for_repair,
 )
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seconds import check_seconds
@@ -39,6 +45,7 @@ from lineage_backfill.engines.spark.shipping import pack_code, pack_runtime
 from lineage_backfill.engines.watching import WatchedAttempt, WatchingEngine
 from lineage_backfill.errors import (
     EngineError,
+    EngineRefusalError,
     ServiceUnreachableError,
     UnfitRunError,
 )
@@ -64,10 +71,11 @@ class DatabricksSettings:
 
     It logs in with a `profile` of the Databricks CLI, or with `host` and what `token` returns, or
     as the SDK finds. `jobs` names the jobs of the workspace that run ours: a name, an id, or a
-    table of `job` and the tasks that `only` run. With `development` deployed names begin with
-    `[dev USER]`. Run specs and results are in `volume`. A job with an entrypoint that is not in
-    `jobs` runs on `cluster`; with `lists`, all that are ready at once are one run. It polls every
-    `poll` seconds; `timeout` is that of one request.
+    table of `job` and the tasks that `only` run, or of `job` and `repair`: then a later attempt
+    repairs the run of the first. With `development` deployed names begin with `[dev USER]`. Run
+    specs and results are in `volume`. A job with an entrypoint that is not in `jobs` runs on
+    `cluster`; with `lists`, all that are ready at once are one run. It polls every `poll` seconds;
+    `timeout` is that of one request.
     """
 
     host: str = ""
@@ -92,29 +100,48 @@ class DatabricksSettings:
         if self.cluster:
             own_task(self.cluster, ())
 
-    def target(self, job: str) -> tuple[str | int, Sequence[str]]:
-        """Return name or id of the workspace's job that runs one of ours, and its tasks."""
+    def target(self, job: str) -> tuple[str | int, Sequence[str], bool]:
+        """Return the workspace's job that runs one of ours, its tasks, and whether to repair it."""
         given = self.jobs.get(job, job)
         table = given if isinstance(given, Mapping) else {"job": given}
-        found, only = table.get("job"), table.get("only", [])
-        if not isinstance(found, str | int) or isinstance(only, str) or table.keys() - _MEMBERS:
+        found, only, repair = table.get("job"), table.get("only", []), table.get("repair", False)
+        is_wrong = isinstance(only, str) or not isinstance(repair, bool) or table.keys() - _MEMBERS
+        if not isinstance(found, str | int) or is_wrong:
             raise ValueError(
-                f"`jobs` of {job} must be a name, an id, or {{ job = NAME, only = [TASKS] }}"
+                f"`jobs` of {job} must be a name, an id, {{ job = NAME, only = [TASKS] }}, or"
+                " { job = NAME, repair = true }"
             )
-        return found, [str(task) for task in only]
+        if only and repair:
+            raise ValueError(
+                f"`jobs` of {job} has `only` and `repair`: a repair would also run other tasks that"
+                " depend on these"
+            )
+        return found, [str(task) for task in only], repair
 
 
-_MEMBERS = {"job", "only"}
+_MEMBERS = {"job", "only", "repair"}
 
 
 @dataclass(eq=False)
 class _Attempt(WatchedAttempt):
-    """One attempt; `spec_path` is that of the copy of its run spec in the volume, if it has one."""
+    """One attempt; `spec_path` is that of the copy of its run spec in the volume, if it has one.
+
+    It is the run, or its `repair` of that number. While it is `undecided` which, the run and the
+    number are those of the attempt before.
+    """
 
     job: Existing | None
     spec_path: str | None
     run_id: int | None = None
     run: Run | None = None
+    repair: int = 0
+    undecided: bool = False
+    read_since: datetime | None = None
+
+    @property
+    def awaits_repair(self) -> bool:
+        """Whether the run is not known to have its repair."""
+        return self.undecided or (bool(self.repair) and len(repairs_of(self.run)) < self.repair)
 
     @property
     def has_begun(self) -> bool:
@@ -124,7 +151,9 @@ class _Attempt(WatchedAttempt):
     def engine_run(self) -> EngineRun | None:
         if self.run_id is None:
             return None
-        facts = {"token": self.spec["token"]}
+        facts: dict[str, Any] = {"token": self.spec["token"]}
+        if self.repair and self.read_since:
+            facts |= {"repair": self.repair, "read_since": self.read_since.isoformat()}
         return EngineRun(origin=Origin.CREATED, id=str(self.run_id), facts=facts)
 
 
@@ -226,8 +255,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         active = self._ask(lambda to: [*to.jobs.list_runs(job_id=found.id, active_only=True)])
         for run in active:
             if str(run.run_id) not in own:
-                given = {one.name: one.value or one.default for one in run.job_parameters or ()}
-                key = given.get(found.key_parameter or "") or None
+                key = parameters_of(run).get(found.key_parameter or "") or None
                 seen = ObservedRun(
                     job=job, run_id=str(run.run_id), state="RUNNING", partition_key=key
                 )
@@ -254,14 +282,19 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         """Return the workspace's job that runs one of ours; raises UnfitRunError."""
         if job not in self._existing:
             self.open()
-            name, only = self._given.target(job.name)
+            name, only, repairs = self._given.target(job.name)
             full = name if isinstance(name, int) else self._prefix + name
             ids = [full] if isinstance(full, int) else self._ids(full)
             found = self._find(lambda to: to.jobs.get(ids[0])) if len(ids) == 1 else None
             if found is None:
                 raise self._unknown(job, full, ids)
             self._existing[job] = Existing(
-                id=ids[0], name=str(full), job=found, only=only, conf=self._conf(job)
+                id=ids[0],
+                name=str(full),
+                job=found,
+                only=only,
+                repairs=repairs,
+                conf=self._conf(job),
             )
         return self._existing[job]
 
@@ -312,15 +345,59 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         is_sent = job is None or job.takes_spec
         one = _Attempt(files, spec, job, self._place(spec, "spec") if is_sent else None)
         known = self._known.get(spec["run_id"])
-        if known is not None and known.id and known.facts.get("token") == spec["token"]:
-            one.run_id = int(known.id)
+        is_own = known is not None and known.facts.get("token") == spec["token"]
+        if known is not None and known.id and (is_own or (job is not None and job.repairs)):
+            one.undecided = not is_own
+            one.run_id, one.repair = int(known.id), known.facts.get("repair", 0)
+            one.read_since = known.read_since
         return one
 
     def begin(self, one: _Attempt) -> None:
         """Start the run of an attempt, or find the one that an earlier request has started."""
+        if one.run_id is not None and one.awaits_repair and not one.is_cancelled:
+            self._repair(one, one.run_id)
         if one.run_id is None:
             one.run_id = self._start(one)
         self._identified(one)
+        if one.engine_run is not None:
+            self._known[one.spec["run_id"]] = one.engine_run
+
+    def _repair(self, one: _Attempt, run_id: int) -> None:
+        """Request the repair that an attempt is, unless the run has it, or is still under way."""
+        assert one.job is not None
+        values = one.job.values(one.spec, None)
+        run = self._read(run_id)
+        if one.undecided:
+            one.undecided, number = False, len(repairs_of(run))
+            is_repaired = number > one.repair
+            if why := unfit_for_repair(run, values, is_repaired=is_repaired):
+                _log.warning("run %d is not repaired, and the job runs again: %s", run_id, why)
+                one.run_id, one.repair = None, 0
+                return
+            one.repair = number if is_repaired else number + 1
+            one.read_since = began(run) if run else None
+            if is_repaired:
+                _log.info("run %d in Databricks has been repaired already: followed", run_id)
+        if run is None or not is_over(run) or len(repairs_of(run)) >= one.repair:
+            return
+        latest = next((item.id for item in reversed(repairs_of(run))), None)
+        try:
+            self._ask(
+                lambda to: to.jobs.repair_run(
+                    run_id,
+                    latest_repair_id=latest,
+                    rerun_all_failed_tasks=True,
+                    rerun_dependent_tasks=True,
+                    job_parameters=values or None,  # else they would be the job's defaults
+                )
+            )
+        except EngineRefusalError:
+            run = self._read(run_id)  # another one may have been faster
+            if run is None or (is_over(run) and len(repairs_of(run)) < one.repair):
+                raise
+
+    def _read(self, run_id: int) -> Run | None:
+        return self._find(lambda to: to.jobs.get_run(run_id, include_history=True))
 
     def is_sent(self, one: _Attempt) -> bool:
         return True
@@ -396,7 +473,9 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
         self.begin(one)
         run_id = one.run_id
         assert run_id is not None
-        one.run = self._find(lambda to: to.jobs.get_run(run_id))
+        one.run = self._read(run_id)
+        if one.awaits_repair and one.run is not None and not one.is_cancelled:
+            return
         if one.run is None:
             why = f"run {one.run_id} was deleted in Databricks: what it did is unknown"
             gone = Outcome(state=AttemptState.FAILED, error=why)
@@ -416,8 +495,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
             return left
         if outcome.state is not AttemptState.SUCCEEDED:
             return outcome
-        began = datetime.fromtimestamp((run.start_time or 0) / 1000, UTC)
-        proved = reconcile(one.files, began)
+        proved = reconcile(one.files, began(run))
         if proved is None and one.spec.get("undo"):
             why = "the run has left no result of an undo: check that its task takes the run spec"
             return Outcome(state=AttemptState.FAILED, error=why)
@@ -437,7 +515,7 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
     def _keep_log(self, one: _Attempt, run: Run) -> str:
         """Write what each task printed next to the run spec; return the error of a failed one."""
         error = ""
-        for task in run.tasks or ():
+        for task in tasks_of(run):
             lines = [f"task {task.task_key}, run {task.run_id} ({run.run_page_url}):"]
             with suppress(EngineError, ServiceUnreachableError):
                 output = self._output(task.run_id or 0)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from databricks.sdk.service.jobs import (
+    BaseRun,
     Job,
+    RepairHistoryItem,
+    RepairHistoryItemType,
     Run,
     RunTask,
     SparkPythonTask,
@@ -50,12 +54,16 @@ if main(sys.argv[3:]) != 0:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Existing:
-    """A job of the workspace; of its tasks `only` these run, or all. `conf` are its parameters."""
+    """A job of the workspace; of its tasks `only` these run, or all. `conf` are its parameters.
+
+    With `repairs`, a later attempt repairs the run of the first one.
+    """
 
     id: int
     name: str
     job: Job
     only: Sequence[str] = ()
+    repairs: bool = False
     conf: Mapping[str, str]
 
     @property
@@ -128,6 +136,12 @@ class Existing:
                 f"job {self.name} in Databricks has no task {missing[0]}",
                 hint=f"It has {', '.join(sorted(tasks))}: correct `only`.",
             )
+        if self.repairs and (self.takes_spec or len(tasks) < 2):
+            has = "takes a run spec, which names one attempt" if self.takes_spec else "has one task"
+            raise UnfitRunError(
+                f"job {self.name} in Databricks {has}, so its runs cannot be repaired",
+                hint="Remove `repair` of the job: `retry` then runs it again as a whole.",
+            )
         if not self.takes_spec:
             return
         if not has_volume:
@@ -185,12 +199,46 @@ def outcome_of(run: Run, error: str, *, is_cancelled: bool) -> Outcome:
         return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
     name = code.value if code else "an unknown state"
     why = error or (details and details.message) or ""
-    tasks = [found for task in run.tasks or () if has_failed(task) and (found := _details(task))]
+    tasks = [found for task in tasks_of(run) if has_failed(task) and (found := _details(task))]
     return Outcome(
         state=AttemptState.FAILED,
         error=f"the run in Databricks ended with {name}{f': {why}' if why else ''}",
         transient=all(map(_passes, tasks)) if tasks else details is not None and _passes(details),
     )
+
+
+def tasks_of(run: Run) -> Sequence[RunTask]:
+    """Return the last try of each task; of a repaired run earlier ones may be listed too."""
+    tries = sorted(run.tasks or (), key=lambda one: one.start_time or 0)
+    return [*{one.task_key: one for one in tries}.values()]
+
+
+def repairs_of(run: Run | None) -> Sequence[RepairHistoryItem]:
+    """Return the repairs of a run that was read with its history, oldest first."""
+    history = (run and run.repair_history) or ()
+    return [one for one in history if one.type is RepairHistoryItemType.REPAIR]
+
+
+def began(run: Run) -> datetime:
+    """Return when a run began: a repaired one when it first did."""
+    times = [one.start_time or 0 for one in (run, *(run.repair_history or ()))]
+    return datetime.fromtimestamp(min(filter(None, times), default=0) / 1000, UTC)
+
+
+def parameters_of(run: Run | BaseRun) -> Mapping[str, str | None]:
+    """Return the job parameters of a run."""
+    return {one.name or "": one.value or one.default for one in run.job_parameters or ()}
+
+
+def unfit_for_repair(run: Run | None, values: Mapping[str, str], *, is_repaired: bool) -> str:
+    """Return why a run cannot be repaired, or its repair not be followed; empty if it can."""
+    if run is None:
+        return "it was deleted"
+    if not values.items() <= parameters_of(run).items():
+        return "it has other parameters"
+    details = _details(run)
+    is_good = details is not None and details.code is TerminationCodeCode.SUCCESS
+    return "it has succeeded" if is_good and not is_repaired else ""
 
 
 def has_failed(task: RunTask) -> bool:

@@ -32,6 +32,7 @@ from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import (
+    AttemptRecord,
     AttemptState,
     BackfillRecord,
     Clock,
@@ -166,7 +167,10 @@ class RunLoop:
         """
         moves = self._apply_control(self._renew())
         records = list(records)
-        known = {one.run_id: one.engine_run for one in records if one.engine_run is not None}
+        tried: Iterable[RunRecord | AttemptRecord] = records
+        if any(one.attempt > 1 and one.engine_run is None for one in records):
+            tried = self._store.attempts(self._lease.backfill_id)  # oldest first
+        known = {one.run_id: one.engine_run for one in tried if one.engine_run is not None}
         for name, engine in self._engines.items():
             engine.remember(known, self._keep)
             engine.listen(partial(self._notify, name))
@@ -527,7 +531,9 @@ class RunLoop:
             self._scheduler.succeeded(run.id)
             move = _move(attempt, RunState.SUCCEEDED, outcome)
             if self._cutoff is not None:
-                move = replace(move, trace=self._cutoff.closed(run, outcome.result))
+                trace = self._cutoff.closed(run, outcome.result)
+                since = None if found is None else found.read_since
+                move = replace(move, trace=replace(trace, since=since))
             return [move]
         failure: Failure = "failure"
         if attempt.token in self._timed_out:

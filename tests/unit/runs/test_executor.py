@@ -20,6 +20,7 @@ from lineage_backfill.errors import (
     ConflictError,
     GuardRailError,
     StoreUnreachableError,
+    UnfitRunError,
     UsageError,
 )
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
@@ -959,6 +960,10 @@ def test_an_engine_records_what_it_is_about_to_do_and_knows_it_when_resumed(benc
         ) -> None:
             self.recalled, self.on_submit = known, lambda run_id: keep(run_id, 1, acting)
 
+    class Refusing(Recalling):
+        def submit(self, spec_path: Path, token: str) -> str:
+            raise UnfitRunError("the job was deleted")
+
     acting = EngineRun(origin=Origin.RERUN, id="d/r", facts={"tries": {"t": 3}})
     first = Recalling({("b", 1): failed("no such column")})
     first.runs = {"a": acting, "b": acting}
@@ -967,9 +972,13 @@ def test_an_engine_records_what_it_is_about_to_do_and_knows_it_when_resumed(benc
     assert first.recalled == {}
     kinds = [event.kind for event in bench.store.events(backfill_id) if event.run_id == "a"]
     assert kinds == ["submitted", "running", "succeeded"]
-    second = Recalling()
+    second = Refusing()
     bench.executor(second).retry(backfill_id)
     assert second.recalled["b"] == acting
+    assert [one.engine_run for one in bench.store.runs(backfill_id)] == [acting, None]
+    third = Recalling()
+    bench.executor(third).retry(backfill_id)
+    assert third.recalled["b"] == acting
 
 
 def test_a_run_waits_for_what_its_engine_names_besides_its_upstream(bench: Bench) -> None:
