@@ -12,7 +12,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -207,16 +207,21 @@ class Desk:
     def engine(
         self, wire: Wire | None = None, *, kind: str | None = None, of: Any = None, **more: Any
     ) -> Engine:
-        """Make an engine whose requests pass over a wire; `of` are more members of its tasks."""
+        """Make an engine whose requests pass over a wire; `of` are more members of its tasks.
+
+        Without `of` and `kind`, the tasks of a shape have its own.
+        """
+        shapes = {} if of or kind else {shape.dag: shape.of for shape in SHAPES}
 
         def task(job: JobRef) -> DagTasks:
             dag, _, name = job.name.partition(".")
-            return DagTasks(dag=dag, tasks=tuple(name.split("+")), slice=kind, **(of or {}))
+            given = {"slice": kind, **shapes.get(dag, {}), **(of or {})}
+            return DagTasks(dag=dag, tasks=tuple(name.split("+")), **given)
 
         login = {} if "token" in more else {"username": "op", "password": "op"}
         settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login, **more}
         days = calendar(datetime(2027, 1, 1, tzinfo=UTC), grain="day", zone="Europe/Berlin")
-        in_berlin = ("berlin", "two_am")
+        in_berlin = ("berlin", "two_am", "day_", "slow_day", "month_keys")
         settings["calendar"] = lambda job: days if job.name.startswith(in_berlin) else HOURS
         engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
         assert isinstance(engine, AirflowEngine)
@@ -259,14 +264,21 @@ class Desk:
         assert told is not None
         return labels(HOURS, parse(HOURS, told))
 
-    def check(self, engine: Engine, *paths: Path, above: Sequence[str] = ()) -> list[str]:
+    def day(self, job: str, day: str) -> Path:
+        """Write the run spec of a day in Berlin."""
+        at, end = berlin(day), berlin(day, days=1)
+        return self.spec(job, at, key=day, hours=(end - at) / timedelta(hours=1))
+
+    def check(
+        self, engine: Engine, *paths: Path, above: Sequence[str] = (), in_turn: bool = True
+    ) -> list[str]:
         """Let an engine check the runs of some specs, each after the one before; returns their ids.
 
-        The first one comes after runs of other engines.
+        The first one comes after runs of other engines; none does unless they run `in_turn`.
         """
         specs = {(spec := json.loads(path.read_text()))["run_id"]: spec for path in paths}
         ids = list(specs)
-        upstream = [tuple(above), *((name,) for name in ids)]
+        upstream = [tuple(above), *((name,) if in_turn else () for name in ids)]
         runs = [
             structs.replace(planned(spec["job"]["name"]), id=name, upstream=over)
             for (name, spec), over in zip(specs.items(), upstream, strict=False)
@@ -297,6 +309,69 @@ class Desk:
         """Close all engines."""
         for engine in self._open:
             engine.close()
+
+
+def berlin(day: str, *, days: int = 0, hour: int = 0) -> datetime:
+    """Return a local time in Berlin: the second of two, the next one if the clock skips it."""
+    at = datetime.fromisoformat(day) + timedelta(days=days, hours=hour)
+    zone = ZoneInfo("Europe/Berlin")
+    return max(at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+
+
+#: A 29 February, a week with a clock change that ends a month, and the days around the other one.
+DAYS = (
+    "2024-02-29",
+    *(f"2026-03-{number}" for number in range(25, 32)),
+    *(f"2026-10-{number}" for number in (24, 25, 26)),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of DAG of days in Berlin.
+
+    `planned` and `along` are its tasks, with the executions that each needs in a new run; in a run
+    that is cleared, the planned ones need `again`. `since` is its first day, `begins` the day and
+    hour at which the interval of a key begins.
+    """
+
+    dag: str
+    planned: tuple[str, int] = ("build", 1)
+    along: tuple[str, ...] = ()
+    again: int = 1
+    of: dict[str, Any] = field(default_factory=lambda: {"slice": "interval"})
+    begins: tuple[int, int] = (0, 0)
+    since: str = ""
+
+    @property
+    def job(self) -> str:
+        """The name of its planned job."""
+        return f"{self.dag}.{self.planned[0]}"
+
+    def expected(self, days: Sequence[str]) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return the executions of each task and slice in a new run, and when it is cleared."""
+        on, hour = self.begins
+        starts = [str(berlin(day, days=on, hour=hour)) for day in days if day >= self.since]
+        if "partition_key" in self.of.values():
+            length = 7 if self.dag.startswith("month") else 10
+            starts = sorted({day[:length] for day in days})
+        ran = {self.planned[0]: (self.planned[1], self.again), **dict.fromkeys(self.along, (1, 0))}
+        return {(f"{self.dag}.{name}", at): count for name, count in ran.items() for at in starts}
+
+
+_KEYS = {"slice": "partition_key"}
+SHAPES = (
+    Shape("berlin", of={"slice": "logical_date + 1d"}, begins=(1, 0)),
+    Shape("two_am", begins=(0, 2)),
+    Shape("day_taskflow", planned=("load", 1), along=("extract", "notify")),
+    Shape("day_mapped", planned=("build", 2), again=2),
+    Shape("day_chained"),
+    Shape("day_failing", planned=("build", 2)),
+    Shape("day_param", of={"slice": "interval", "conf": {"day": "{key}"}}),
+    Shape("day_later", since="2026-01-01"),
+    Shape("day_keys", of=_KEYS),
+    Shape("month_keys", of=_KEYS),
+)
 
 
 PROJECT = """
@@ -366,6 +441,8 @@ class AirflowSuite:
 
     #: Whether the last request of a process that dies arrives.
     arrivals: Sequence[bool]
+    #: The days of the shapes.
+    days: Sequence[str]
 
     @abstractmethod
     @pytest.fixture
@@ -466,35 +543,37 @@ class AirflowSuite:
 
     def test_a_run_of_an_older_version_of_its_dag(self, place: Place, desk: Desk) -> None:
         newer, renamed = place.folder / "newer", place.folder / "renamed"
-        hours = [place.fresh() for _ in range(2)]
+        days = ("2026-03-29", "2026-10-25")
 
         def deployed(*names: str) -> None:
             def now() -> set[str]:
-                tasks = place.ask("GET", "/dags/versioned/tasks")["tasks"]
+                tasks = place.ask("GET", "/dags/day_versioned/tasks")["tasks"]
                 return {one["task_id"] for one in tasks}
 
             until(lambda: now() == set(names), 120)
 
         try:
             engine = desk.engine()
-            assert desk.run("versioned.build", hours[0]) is AttemptState.SUCCEEDED
+            handle = desk.submit(engine, desk.day("day_versioned.build", days[0]))
+            assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
             desk.backfill = "b-later"
-            desk.check(engine, desk.spec("versioned.build", hours[0]))
+            desk.check(engine, desk.day("day_versioned.build", days[0]))
             newer.touch()
             deployed("build", "check")
             with pytest.raises(EngineError, match="is older than task check") as refused:
-                desk.submit(engine, desk.spec("versioned.build", hours[0]))
+                desk.submit(engine, desk.day("day_versioned.build", days[0]))
             assert "delete the DAG run" in refused.value.hint
             newer.unlink()
             renamed.touch()
             deployed("built")
-            for hour in hours:
+            for day in days:
                 with pytest.raises(EngineError, match=r"no task build \(any more\)"):
-                    desk.submit(engine, desk.spec("versioned.build", hour))
+                    desk.submit(engine, desk.day("day_versioned.build", day))
         finally:
             for file in (newer, renamed):
                 file.unlink(missing_ok=True)
-        assert [len(place.started("versioned.build", hour)) for hour in hours] == [1, 0]
+        found = [len(place.started("day_versioned.build", berlin(day))) for day in days]
+        assert found == [1, 0]
 
     def test_what_is_under_way_counts_only_if_it_began_later(
         self, place: Place, desk: Desk, hour: datetime
@@ -530,86 +609,108 @@ class AirflowSuite:
         assert (found.origin, found.id) == (Origin.ADOPTED, f"slow/{run}")
         assert len(place.started("slow.build", hour)) == 1
 
-    def test_what_a_person_clears_in_between_is_no_third_execution(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        place.start("slow", hour, run := f"theirs-{uuid4().hex}")
-        until(lambda: place.started("slow.build", hour))
-        engine = desk.engine()
-        handle = desk.submit(engine, desk.spec("slow.build", hour))
-        body = {"dag_run_id": run, "task_ids": ["build"], "dry_run": False, "only_failed": False}
-        body |= {"reset_dag_runs": True, "prevent_running_task": False}
-        place.ask("POST", "/dags/slow/clearTaskInstances", body)
-        until(lambda: len(place.started("slow.build", hour)) == 2)
-        (place.folder / "go").touch()
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert len(place.started("slow.build", hour)) == 2
-        found = engine.identify(handle)
-        assert (found and found.origin) is Origin.ADOPTED
-
     # Slices
 
-    @pytest.mark.parametrize(
-        ("day", "fires"),
-        [
-            ("2024-10-27", "2024-10-27T23:00"),
-            ("2024-10-26", "2024-10-26T22:00"),
-            ("2024-03-31", "2024-03-31T22:00"),
-            ("2024-02-29", "2024-02-29T23:00"),
-            ("2024-12-31", "2024-12-31T23:00"),
-            # with these, each day of the week
-            ("2024-07-01", "2024-07-01T22:00"),
-            ("2024-07-03", "2024-07-03T22:00"),
-            ("2024-07-05", "2024-07-05T22:00"),
-        ],
-    )
-    def test_a_plain_cron_is_local_time_also_across_a_clock_change(
-        self, place: Place, desk: Desk, day: str, fires: str
+    def test_each_shape_of_a_dag_runs_what_is_planned_once_on_any_day(
+        self, place: Place, desk: Desk
     ) -> None:
-        at, end = berlin_day(day)
-        fired = datetime.fromisoformat(f"{fires}+00:00")
-        more = {"kind": "logical_date + 1d", "key": day, "hours": (end - at) / timedelta(hours=1)}
-        before = len(place.started("berlin.build", fired))
-        for _ in range(2):
-            assert desk.run("berlin.build", at, **more) is AttemptState.SUCCEEDED
-        found = place.started("berlin.build", fired)
-        assert len(found) == before + 2
-        assert len({line["run"] for line in found}) == 1
-        assert {line["end"] for line in found} == {str(fired)}
+        expected = {
+            one: count for shape in SHAPES for one, count in shape.expected(self.days).items()
+        }
+        there = {(one["task"], one["key"] or one["start"]) for one in place.journal()}
+        begun = len(place.journal())
+        months = sorted({day[:7] for day in self.days})
+        for number in (0, 1):
+            desk.backfill = f"b-{uuid4().hex[:8]}"
+            engine = desk.engine(poll=1)
+            for shape in SHAPES:
+                if self.days[0] < shape.since and not number:
+                    with pytest.raises(EngineError, match="before the start_date"):
+                        desk.check(engine, desk.day(shape.job, self.days[0]))
+            paths = [
+                desk.day(shape.job, day)
+                for shape in SHAPES
+                for day in self.days
+                if day >= shape.since and shape.dag != "month_keys"
+            ]
+            rollups = [
+                desk.spec("month_keys.build", berlin(f"{one}-01"), key=one) for one in months
+            ]
+            desk.check(engine, *paths, *rollups, in_turn=False)
+            for part in (paths, rollups):
+                handles = [desk.submit(engine, path) for path in part]
+                for handle in handles:
+                    assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
+            wanted = Counter(
+                {
+                    one: (again if one in there else first) + number * again
+                    for one, (first, again) in expected.items()
+                }
+            )
+            until(lambda: _ran(place, begun, expected) >= wanted, 60)  # noqa: B023
+            assert _ran(place, begun, expected) == wanted
+        loads = [
+            one["rows"] for one in place.journal()[begun:] if one["task"] == "day_taskflow.load"
+        ]
+        assert {*loads} == {3}
+        param = [one for one in place.journal()[begun:] if one["task"] == "day_param.build"]
+        assert {one["conf"]["day"] for one in param} == {*self.days}
 
-    @pytest.mark.parametrize(
-        ("day", "interval", "is_there"),
-        [
-            ("2024-10-27", ("2024-10-27T01:00", "2024-10-28T01:00"), False),
-            ("2024-10-26", ("2024-10-26T00:00", "2024-10-27T01:00"), True),
-            ("2024-03-30", ("2024-03-30T01:00", "2024-03-31T01:00"), False),
-            ("2024-03-29", ("2024-03-29T01:00", "2024-03-30T01:00"), True),
-        ],
-    )
-    def test_a_run_whose_interval_is_most_of_the_key_is_that_of_the_key(
-        self, place: Place, desk: Desk, day: str, interval: tuple[str, str], is_there: bool
+    @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
+    def test_what_others_do_at_a_clock_change_makes_no_execution_more(
+        self, place: Place, desk: Desk, day: str
     ) -> None:
-        (at, end), (first, last) = (
-            berlin_day(day),
-            [datetime.fromisoformat(f"{one}+00:00") for one in interval],
+        """The producer of the fixed table is in the DAG; its consumer waits for an asset.
+
+        A person clears what a run is to clear, the scheduler is late, and the file is replaced.
+        """
+        at, end = berlin(day), berlin(day, days=1)
+        ends = {"data_interval_end": end.isoformat()}
+        tables = {"a": [DatasetRef("n", "fixed")], "b": [DatasetRef("n", "b")]}
+        engine = desk.engine(kind="interval", writers=lambda _dag: tables)
+        producer, own = desk.day("day_three.b", day), desk.day("slow_day.build", day)
+        with pytest.raises(GuardRailError, match=r"not planned for it: day_three\.a"):
+            desk.check(engine, producer)
+        runs = {name: f"theirs-{uuid4().hex}" for name in ("day_three", "slow_day")}
+        for name, run in runs.items():
+            place.start(name, at, run, **ends)
+        until(lambda: place.started("slow_day.build", at))
+        handle = desk.submit(engine, own)
+        body = {"dag_run_id": runs["slow_day"], "task_ids": ["build"], "dry_run": False}
+        body |= {"only_failed": False, "reset_dag_runs": True, "prevent_running_task": False}
+        place.ask("POST", "/dags/slow_day/clearTaskInstances", body)
+        until(lambda: len(place.started("slow_day.build", at)) == 2)
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert len(place.started("slow_day.build", at)) == 2
+        found = engine.identify(handle)
+        assert (found and found.origin) is Origin.ADOPTED
+        until(lambda: place.state("day_three", runs["day_three"]) == "success")
+        until(
+            lambda: (
+                [place.state("day_reader", run) for run in place.runs("day_reader")][:1]
+                == ["success"]
+            )
         )
-        shift = {"data_interval_end": last.isoformat()}
-        if is_there and not place.started("two_am.build", first):
-            place.start("two_am", first, f"theirs-{uuid4().hex}", **shift)
-            until(lambda: place.started("two_am.build", first))
-        hours = (end - at) / timedelta(hours=1)
-        assert desk.run("two_am.build", at, key=day, hours=hours) is AttemptState.SUCCEEDED
-        found = place.started("two_am.build", first)
-        assert len({line["run"] for line in found}) == 1
-        assert found[-1]["end"] == str(last)
+        with place.scheduler_late(True) as stand_still:
+            readers = desk.engine()
+            reader = desk.whole("day_reader.read")
+            desk.check(engine, producer)
+            begun = len(place.runs("day_reader"))
+            assert desk.wait(engine, desk.submit(engine, producer)) is AttemptState.SUCCEEDED
+            stand_still()
+            handle = desk.submit(readers, reader)
+        assert desk.wait(readers, handle) is AttemptState.SUCCEEDED, readers.poll(handle)
+        assert len(place.runs("day_reader")) == begun + 1
+        assert [len(place.started(f"day_three.{name}", at)) for name in "ab"] == [1, 2]
 
     def test_a_slice_without_a_run_in_the_timetable_is_refused(
         self, place: Place, desk: Desk
     ) -> None:
-        at, _ = berlin_day("2024-05-01")
+        at = berlin("2024-05-01")
         for kind, text in (("logical_date + 90m", "has no run at"), (None, "does not say")):
             engine = desk.engine(kind=kind)
-            path = desk.spec("berlin.build", at, hours=24)
+            path = desk.spec(f"{'berlin' if kind else 'plain'}.build", at, hours=24)
             with pytest.raises(EngineError, match=text):
                 desk.submit(engine, path)
         hourly = desk.spec("one.build", at, hours=24)
@@ -1017,10 +1118,13 @@ class AirflowSuite:
         assert len(place.started("slow.build", hour)) == 2
 
 
-def berlin_day(day: str) -> tuple[datetime, datetime]:
-    """Return the ends of a day in Berlin, of 23 to 25 hours."""
-    start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
-    return start.astimezone(UTC), (start + timedelta(days=1)).astimezone(UTC)
+def _ran(
+    place: Place, begun: int, expected: Mapping[tuple[str, str], object]
+) -> Counter[tuple[str, str]]:
+    """Return the executions of the tasks and slices that are expected, and of others of them."""
+    tasks, lines = {task for task, _ in expected}, place.journal()[begun:]
+    found = Counter((one["task"], one["key"] or one["start"]) for one in lines)
+    return Counter({one: count for one, count in found.items() if one[0] in tasks})
 
 
 def spec_of(path: Path) -> dict[str, Any]:

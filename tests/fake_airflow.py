@@ -28,13 +28,22 @@ DAGS: dict[str, list[str]] = {
     "both": ["read"],  # started by that asset and another one
     "taskflow": ["extract", "load", "notify"],  # hands over rows from task to task
     "durable": ["build"],  # stores its job, which its later tries take as their own
-    "versioned": ["build"],  # and `check`, where the file `newer` is there; `built`, if `renamed`
     **{
         name: ["build"]
         for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
     },
     **{name: ["build"] for name in ("berlin", "two_am", "param", "reader")},
     **{name: ["build"] for name in ("hourly", "rollup", "monthly", "slow_key", "by_hand")},
+    "day_taskflow": ["extract", "load", "notify"],
+    "day_three": ["a", "b"],
+    "day_reader": ["read"],  # started by the asset of b in day_three
+    **{
+        name: ["build"]
+        for name in ("day_mapped", "day_chained", "day_failing", "day_param", "day_later")
+    },
+    **{name: ["build"] for name in ("slow_day", "day_keys", "month_keys")},
+    # and `check`, where the file `newer` is there; `built`, if `renamed`
+    "day_versioned": ["build"],
 }
 #: How partitioned DAGs write the dates of their keys.
 KEYS = {
@@ -43,17 +52,31 @@ KEYS = {
     "monthly": "%Y-%m",
     "slow_key": "%Y-%m-%dT%H",
     "reader": "%Y-%m-%dT%H:%M:%S",
+    "day_keys": "%Y-%m-%d",
+    "month_keys": "%Y-%m",
 }
 #: Timetables other than of hourly intervals in UTC: the hour of a day in Berlin when it fires.
-CRONS = {"berlin": "0 0 * * *", "two_am": "0 2 * * *"}
+CRONS = {
+    "two_am": "0 2 * * *",
+    **{name: "0 0 * * *" for name in DAGS if "day" in name or name == "berlin"},
+}
 #: The DAGs without data intervals.
-PLAIN = ("berlin", "plain", "follower", "both")
+PLAIN = ("berlin", "plain", "follower", "both", "day_reader")
 #: Task, asset and consumers; the asset 9 is never updated.
-ASSETS = {("three", "b"): (1, ("follower", "both")), ("hourly", "build"): (2, ("rollup", "reader"))}
+ASSETS = {
+    ("three", "b"): (1, ("follower", "both")),
+    ("hourly", "build"): (2, ("rollup", "reader")),
+    ("day_three", "b"): (3, ("day_reader",)),
+    ("day_keys", "build"): (4, ("month_keys",)),
+}
+#: How much of a key makes that of a rollup, which waits for all of them.
+ROLLUPS = {"rollup": 10, "month_keys": 7}
 CONDITIONS = {
     "follower": {"all": [{"asset": {"id": 1, "uri": "file:///lake/b"}}]},
     "both": {"all": [{"asset": {"id": n, "uri": f"file:///lake/{n}"}} for n in (1, 9)]},
     **{name: {"asset": {"id": 2, "uri": "file:///lake/hourly"}} for name in ("rollup", "reader")},
+    "day_reader": {"asset": {"id": 3, "uri": "file:///lake/day_b"}},
+    "month_keys": {"asset": {"id": 4, "uri": "file:///lake/day_keys"}},
 }
 _OVER = ("success", "failed")
 _ENDED = (*_OVER, "skipped")
@@ -126,7 +149,7 @@ class FakeAirflow:
             "key": run["partition_key"],
             "conf": run["conf"],
         }
-        if run["dag_id"] == "taskflow":
+        if run["dag_id"].endswith("taskflow"):
             line["rows"] = self.rows.get(run["dag_run_id"], 0)
             self.rows |= {run["dag_run_id"]: 3} if task["task_id"] == "extract" else {}
         with (self.folder / "journal").open("a", encoding="utf-8") as journal:
@@ -139,18 +162,18 @@ class FakeAirflow:
         if waits or _now() - began < LASTS:
             return
         fails = (self.folder / "fails").exists()
-        if fails and run["dag_id"] == "retrying" and task["try_number"] < 9:
+        is_first = run["dag_id"] == "day_failing" and task["try_number"] == 1
+        if is_first or (fails and run["dag_id"] == "retrying" and task["try_number"] < 9):
             task |= {"state": None, "id": uuid4().hex}
         else:
             task |= {"state": "failed" if fails else "success", "end_date": _now().isoformat()}
             if not fails:
-                _, consumers = ASSETS.get((run["dag_id"], task["task_id"]), (0, ()))
-                asset = 2 if run["partition_key"] else 1
+                asset, consumers = ASSETS.get((run["dag_id"], task["task_id"]), (0, ()))
                 self.queued += [(name, asset, run["partition_key"]) for name in consumers]
 
     def _start_consumers(self) -> None:
-        """Start what waits for an asset; `both` and `rollup` wait for more."""
-        for waiting in [one for one in self.queued if one[0] in ("follower", "reader")]:
+        """Start what waits for an asset; `both` and rollups wait for more."""
+        for waiting in [one for one in self.queued if one[0] not in ("both", *ROLLUPS)]:
             self.queued.remove(waiting)
             name = f"asset_triggered__{_now().isoformat()}_{uuid4().hex[:8]}"
             key = {"partition_key": waiting[2]} if waiting[2] else {}
@@ -162,7 +185,9 @@ class FakeAirflow:
         """Describe a DAG."""
         if dag not in DAGS:
             return 404, {"detail": f"The Dag with ID: `{dag}` was not found"}
-        start = START + timedelta(hours={"berlin": 23, "two_am": 1}.get(dag, 0))
+        is_daily = CRONS.get(dag) == "0 0 * * *"
+        start = START + timedelta(hours=23 if is_daily else dag == "two_am")
+        since = datetime(2026, 1, 1, tzinfo=BERLIN) if dag == "day_later" else START
         end = start + timedelta(hours=0 if dag in PLAIN else 1)
         return 200, {
             "dag_id": dag,
@@ -178,13 +203,17 @@ class FakeAirflow:
             "next_dagrun_data_interval_end": end.isoformat(),
             "latest_dag_version": {"version_number": self.version(dag)},
             "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
-            "start_date": START.isoformat(),
+            "start_date": since.isoformat(),
             "end_date": None,
         }
 
     def tasks_of(self, dag: str) -> Answer:
         """Describe the tasks of a DAG."""
-        known = {"is_mapped": dag == "mapped", "start_date": START.isoformat(), "end_date": None}
+        known = {
+            "is_mapped": dag.endswith("mapped"),
+            "start_date": START.isoformat(),
+            "end_date": None,
+        }
         names = self.names(dag)
         below = [*names[1:], ""]
         return 200, {
@@ -196,9 +225,9 @@ class FakeAirflow:
 
     def names(self, dag: str) -> list[str]:
         """Return the tasks of the newest version of a DAG."""
-        if dag == "versioned" and (self.folder / "renamed").exists():
+        if dag == "day_versioned" and (self.folder / "renamed").exists():
             return ["built"]
-        is_newer = dag == "versioned" and (self.folder / "newer").exists()
+        is_newer = dag == "day_versioned" and (self.folder / "newer").exists()
         return [*DAGS[dag], "check"] if is_newer else DAGS[dag]
 
     def version(self, dag: str) -> int:
@@ -208,7 +237,7 @@ class FakeAirflow:
     @staticmethod
     def cron(dag: str) -> str:
         """Return the timetable of a DAG."""
-        return CRONS.get(dag, "Asset" if dag in CONDITIONS else "0 * * * *")
+        return "Asset" if dag in CONDITIONS else CRONS.get(dag, "0 * * * *")
 
     def dry_run(self, body: dict[str, Any]) -> Answer:
         """Return the logical date that a timetable has at the end of a range, if any.
@@ -218,12 +247,11 @@ class FakeAirflow:
         at, dag = _instant(body["to_date"]), body["dag_id"]
         assert at is not None
         local = at.astimezone(BERLIN if dag in CRONS else UTC)
-        is_second = local.replace(fold=1).astimezone(UTC) == at  # of a repeated local time
-        fires = (
-            local.minute == 0
-            and is_second
-            and (dag not in CRONS or local.hour == int(CRONS[dag].split()[1]))
-        )
+        if dag in CRONS:  # the second of two local times, the next one if the clock skips it
+            time = local.replace(hour=int(CRONS[dag].split()[1]), minute=0, second=0)
+            fires = at == max(time.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+        else:
+            fires = local.minute == 0
         later = (local.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=local.tzinfo)
         is_skipped = later.astimezone(UTC).astimezone(later.tzinfo).hour != later.hour
         fires = fires and not (dag in CRONS and is_skipped and body["from_date"] == body["to_date"])
@@ -244,9 +272,9 @@ class FakeAirflow:
             for name, _, key in self.queued
             if name == dag
         ]
-        if dag == "rollup":
+        if length := ROLLUPS.get(dag):
             made = [
-                {**one, "partition_key": str(one["partition_key"])[:10], "total_required": 24}
+                {**one, "partition_key": str(one["partition_key"])[:length], "total_required": 24}
                 for one in made
             ]
         return 200, {"partitioned_dag_runs": made}
@@ -283,7 +311,7 @@ class FakeAirflow:
         dates = [_instant(run["logical_date"]) for (one, _), run in self.runs.items() if one == dag]
         if (dag, body["dag_run_id"]) in self.runs or (at and at in dates):
             return 409, {"detail": {"reason": "Unique constraint violation"}}
-        if dag == "param" and "day" not in body.get("conf", {}):
+        if dag.endswith("param") and "day" not in body.get("conf", {}):
             return 400, {"detail": "Invalid input for param day: None is not of type 'string'"}
         try:
             if key is not None and dag != "by_hand":
@@ -325,7 +353,7 @@ class FakeAirflow:
                 **dict.fromkeys(("state", "note", "start_date", "end_date")),
                 "try_number": 0,
             }
-            for name in (["build[0]", "build[1]"] if dag == "mapped" else self.names(dag))
+            for name in (["build[0]", "build[1]"] if dag.endswith("mapped") else self.names(dag))
         }
         return run
 

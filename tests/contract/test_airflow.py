@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import fake_airflow
-from tests.airflow_suite import AirflowSuite, Place
+from tests.airflow_suite import DAYS, AirflowSuite, Place
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -15,6 +15,7 @@ class TestFakeAirflow(AirflowSuite):
     """The suite against the fake server."""
 
     arrivals = (False, True)
+    days = DAYS
 
     @pytest.fixture(scope="class")
     @classmethod

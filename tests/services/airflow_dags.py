@@ -66,6 +66,8 @@ def work(**context: Any) -> None:
                 break
             time.sleep(0.1)
     fail_if_told()
+    if task.dag_id == "day_failing" and task.try_number == 1:
+        raise ValueError("the first try")
 
 
 def fail_if_told() -> None:
@@ -140,7 +142,10 @@ task(two_am, "build")
 param = DAG("param", schedule=None, start_date=START, params={"day": Param(type="string")})
 param.is_paused_upon_creation = False
 task(param, "build")
-with dag("taskflow"):
+
+
+def hand_over() -> None:
+    """Make the tasks of a DAG that hand over rows."""
 
     @task_function
     def extract(**context: Any) -> list[int]:
@@ -160,6 +165,10 @@ with dag("taskflow"):
         write_down(**context)
 
     notify(load(extract()))
+
+
+with dag("taskflow"):
+    hand_over()
 paused = dag("paused", is_paused_upon_creation=True)
 task(paused, "build")
 only_scheduled = dag("only_scheduled", allowed_run_types=["scheduled"])
@@ -191,10 +200,6 @@ chained = dag("chained", default_args={"depends_on_past": True}, max_active_runs
 task(chained, "build")
 durable = dag("durable")
 Durable(task_id="build", dag=durable)
-versioned = dag("versioned")
-task(versioned, "built" if (FOLDER / "renamed").exists() else "build")
-if (FOLDER / "newer").exists():
-    task(versioned, "check")
 hourly = dag("hourly", CronPartitionTimetable("0 * * * *", timezone="UTC"))
 task(hourly, "build", outlets=[Asset("file:///lake/hourly")])
 reader = dag(
@@ -225,3 +230,42 @@ monthly = dag(
     "monthly", of_hours(RollupMapper(upstream_mapper=StartOfMonthMapper(), window=MonthWindow()))
 )
 task(monthly, "build")
+
+
+def day(name: str, schedule: Any = None, **settings: Any) -> DAG:
+    """Make a DAG of days in Berlin, with data intervals where nothing else is given."""
+    midnights = CronDataIntervalTimetable("0 0 * * *", "Europe/Berlin")
+    return dag(name, schedule or midnights, **{"start_date": LOCAL, **settings})
+
+
+with day("day_taskflow"):
+    hand_over()
+PythonOperator.partial(task_id="build", dag=day("day_mapped"), python_callable=work).expand(
+    op_kwargs=[{"n": 1}, {"n": 2}]
+)
+task(day("day_chained", default_args={"depends_on_past": True}, max_active_runs=1), "build")
+task(day("day_failing"), "build", retries=1, retry_delay=timedelta(seconds=1))
+day_param = DAG("day_param", schedule=None, start_date=LOCAL, params={"day": Param(type="string")})
+day_param.is_paused_upon_creation = False
+task(day_param, "build")
+task(day("day_later", start_date=datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))), "build")
+day_three = day("day_three")
+task(day_three, "a") >> task(day_three, "b", outlets=[Asset("file:///lake/day_b")])
+task(day("day_reader", [Asset("file:///lake/day_b")]), "read")
+task(day("slow_day"), "build")
+versioned = day("day_versioned")
+task(versioned, "built" if (FOLDER / "renamed").exists() else "build")
+if (FOLDER / "newer").exists():
+    task(versioned, "check")
+OF_DAYS = {"timezone": "Europe/Berlin", "key_format": "%Y-%m-%d"}
+day_keys = day("day_keys", CronPartitionTimetable("0 0 * * *", **OF_DAYS))
+task(day_keys, "build", outlets=[Asset("file:///lake/day_keys")])
+MONTHS = StartOfMonthMapper(input_format="%Y-%m-%d", timezone="Europe/Berlin")
+month_keys = day(
+    "month_keys",
+    PartitionedAssetTimetable(
+        assets=Asset("file:///lake/day_keys"),
+        default_partition_mapper=RollupMapper(upstream_mapper=MONTHS, window=MonthWindow()),
+    ),
+)
+task(month_keys, "build")

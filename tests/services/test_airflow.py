@@ -64,7 +64,7 @@ def airflow() -> Iterator[Place]:
             env = {**os.environ, "MARQUEZ_URL": marquez}
             subprocess.run([script, "up", folder], check=True, timeout=600, env=env)
         place = Place((folder / "address").read_text().strip(), folder)
-        until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 12, 120)
+        until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 40, 120)
         yield place
 
 
@@ -97,6 +97,7 @@ class TestAirflow(AirflowSuite):
     """The promises, on the real one."""
 
     arrivals = (True,)
+    days = ("2024-02-29", "2026-03-29", "2026-10-25")
 
     @pytest.fixture
     def place(self, airflow: Place) -> Place:
