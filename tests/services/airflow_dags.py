@@ -196,8 +196,6 @@ late = dag("late")
 task(late, "a") >> task(late, "b", trigger_rule="all_done") >> task(late, "c")
 single = dag("single", max_active_runs=1)
 task(single, "build")
-chained = dag("chained", default_args={"depends_on_past": True}, max_active_runs=1)
-task(chained, "build")
 durable = dag("durable")
 Durable(task_id="build", dag=durable)
 hourly = dag("hourly", CronPartitionTimetable("0 * * * *", timezone="UTC"))
@@ -240,19 +238,25 @@ def day(name: str, schedule: Any = None, **settings: Any) -> DAG:
 
 with day("day_taskflow"):
     hand_over()
-PythonOperator.partial(task_id="build", dag=day("day_mapped"), python_callable=work).expand(
+day_mapped = day("day_mapped")
+PythonOperator.partial(task_id="build", dag=day_mapped, python_callable=work).expand(
     op_kwargs=[{"n": 1}, {"n": 2}]
 )
-task(day("day_chained", default_args={"depends_on_past": True}, max_active_runs=1), "build")
-task(day("day_failing"), "build", retries=1, retry_delay=timedelta(seconds=1))
+day_chained = day("day_chained", default_args={"depends_on_past": True}, max_active_runs=1)
+task(day_chained, "build")
+day_failing = day("day_failing")
+task(day_failing, "build", retries=1, retry_delay=timedelta(seconds=1))
 day_param = DAG("day_param", schedule=None, start_date=LOCAL, params={"day": Param(type="string")})
 day_param.is_paused_upon_creation = False
 task(day_param, "build")
-task(day("day_later", start_date=datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))), "build")
+day_later = day("day_later", start_date=datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")))
+task(day_later, "build")
 day_three = day("day_three")
 task(day_three, "a") >> task(day_three, "b", outlets=[Asset("file:///lake/day_b")])
-task(day("day_reader", [Asset("file:///lake/day_b")]), "read")
-task(day("slow_day"), "build")
+day_reader = day("day_reader", [Asset("file:///lake/day_b")])
+task(day_reader, "read")
+slow_day = day("slow_day", end_date=datetime(2026, 11, 1, tzinfo=UTC))  # none is scheduled
+task(slow_day, "build")
 versioned = day("day_versioned")
 task(versioned, "built" if (FOLDER / "renamed").exists() else "build")
 if (FOLDER / "newer").exists():
