@@ -106,7 +106,8 @@ class TableHistory:
     """The last change of each partition of a table, and how it was made.
 
     `version` is None if there is no table. `old` are partitions whose last commit is no longer in
-    the log, which begins at `since`; without `whole` the list may be incomplete.
+    the log, which begins at `since`; without `whole` the list may be incomplete. `file_seconds` is
+    how much time a file spans, in a table by time whose files are copied to replace some rows.
     """
 
     version: int | None
@@ -115,6 +116,7 @@ class TableHistory:
     old: tuple[TablePartition, ...]
     since: datetime | None
     whole: bool
+    file_seconds: float | None = None
 
 
 class TableLogs(Protocol):

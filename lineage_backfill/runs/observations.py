@@ -220,7 +220,16 @@ def _record(
         old=old,
         since=history.since,
         whole=history.whole,
+        copied=_copied(resolver.calendar(dataset), history.file_seconds),
     )
+
+
+def _copied(calendar: Calendar | None, seconds: float | None) -> int:
+    """Return how many times its rows the files of a key hold that each span these seconds."""
+    if seconds is None or calendar is None or calendar.time is None:
+        return 0
+    grid, last = calendar.time.grid, calendar.time.last
+    return round(seconds / (grid.end(last) - grid.start(last)))
 
 
 class RecordedRuns:

@@ -149,6 +149,7 @@ def _history(document: Mapping[str, Any]) -> TableHistory:
         old=_partitions(document["old"], columns),
         since=None if since is None else datetime.fromisoformat(since),
         whole=document["whole"],
+        file_seconds=document["file_seconds"],
     )
 
 

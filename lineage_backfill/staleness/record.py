@@ -50,7 +50,8 @@ class TableRecord:
 
     Changes and builds are those of commits still in the log, oldest first. `old` are partitions
     whose last commit is no longer in the log, `since` is the start of the log; without `whole`
-    there may be more of them.
+    there may be more of them. To replace the rows of one key, about `copied` times as many rows are
+    copied.
     """
 
     changes: tuple[Change, ...] = ()
@@ -58,6 +59,7 @@ class TableRecord:
     old: PartitionSet = NOTHING
     since: datetime | None = None
     whole: bool = True
+    copied: int = 0
 
     @property
     def written(self) -> PartitionSet:

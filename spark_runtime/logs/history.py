@@ -15,7 +15,7 @@ from spark_runtime.logs.changes import in_order
 from spark_runtime.tables.by_value import document_columns, document_partitions, overlap
 from spark_runtime.tables.delta.log import DeltaLog
 from spark_runtime.tables.parquet.log import ParquetFolder
-from spark_runtime.tables.state import Commit, undone_by
+from spark_runtime.tables.state import Commit, mean_seconds, undone_by
 from spark_runtime.tables.values import PartitionColumn, Values
 
 SCHEMA_VERSION = 1
@@ -45,6 +45,8 @@ class History:
 
     `version` is None if there is no table. `old` are partitions with data whose last commit is no
     longer in the log, which begins at `since`; without `whole` there may be more of them.
+    `file_seconds` is how much time a file spans, on average over the rows, in a table by time whose
+    files are copied to replace some of their rows.
     """
 
     location: str
@@ -54,6 +56,7 @@ class History:
     old: tuple[Values, ...] = ()
     since: datetime | None = None
     whole: bool = True
+    file_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `python -m spark_runtime history` prints of a table."""
@@ -77,6 +80,7 @@ class History:
             "old": document_partitions(self.columns, self.old),
             "since": None if self.since is None else self.since.isoformat(),
             "whole": self.whole,
+            "file_seconds": self.file_seconds,
         }
 
 
@@ -107,15 +111,18 @@ def history(log: DeltaLog) -> History:
             commit = replace(commit, touched=frozenset(log.state(commit.version).partitions))
         known.take(commit)
     state = log.state(newest) if first else None
+    layout = log.layout(newest)
+    is_copied = layout.configuration.get("delta.enableDeletionVectors") != "true"
     held = state.partitions if state is not None else {}
     return History(
         location=log.location,
         version=newest,
-        columns=log.layout(newest).columns,
+        columns=layout.columns,
         events=tuple(known.events(times)),
         old=tuple(sorted(set(held) - known.made.keys(), key=in_order)),
         since=times[first] if first else None,
         whole=state is None or state.complete,
+        file_seconds=mean_seconds(log.state(newest)) if is_by_value and is_copied else None,
     )
 
 

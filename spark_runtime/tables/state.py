@@ -248,6 +248,20 @@ class TableLog(Protocol):
         """Return the time of the oldest commit that the log still holds, None if it holds none."""
 
 
+def mean_seconds(state: TableState) -> float | None:
+    """Return how much time a file of a table by time spans, on average over its rows."""
+    column = next(iter(state.columns), None)
+    if not isinstance(column, ValueColumn) or column.by != "time":
+        return None
+    rows = seconds = 0.0
+    for span, held in state.partitions.items():
+        first, last = (datetime.fromisoformat(end) if end else None for end in span[:2] or ("", ""))
+        if first is not None and last is not None:
+            rows += held.rows or 0
+            seconds += (last - first).total_seconds() * (held.rows or 0)
+    return seconds / rows if rows else None
+
+
 def is_numbered(metadata: Mapping[str, Any]) -> bool:
     """Whether the metadata is that of an identity column without explicit values."""
     return IDENTITY in metadata and not metadata.get(_EXPLICIT)

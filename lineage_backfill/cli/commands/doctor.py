@@ -33,6 +33,7 @@ from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _JAVA = 17
+_MANY = 10  # times as many rows copied as replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +198,13 @@ class _Doctor:
         reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
         rest = f"; {unplaced} without a declared location were not checked" if unplaced else ""
         found = f"{counted(len(tables.known), 'table')} can be read{reach}{rest}"
+        written = self._workspace.resolver.edges.writers
+        for ref, one in tables.known.items():
+            if one.copied >= _MANY and written.get(ref):
+                found += (
+                    f"; to replace a key of {ref}, about {one.copied:,} times its rows are copied:"
+                    " set delta.enableDeletionVectors, or cluster it by its time"
+                )
         return found if tables.known else _NotChecked(found)
 
     def _check_engines(self) -> dict[str, Callable[[], str]]:

@@ -49,6 +49,30 @@ def test_what_is_well_is_said(shop: Shop, checks: Callable[..., dict[str, Any]])
     assert found["tables"]["detail"] == "3 tables can be read"
 
 
+def test_a_table_by_time_whose_writes_copy_many_rows_is_named(
+    shop: Shop, checks: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    text = shop.project.read_text()
+    head, table, rest = text.rpartition('name = "tidy"\n')
+    rest = rest.replace(
+        'column = "day"\nlocation = "tidy"', 'time_column = "ts"\nlocation = "late"'
+    )
+    shop.project.write_text(f"{head}{table}{rest}")
+    field = {"name": "ts", "type": "timestamp", "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    held = {"schemaString": schema, "partitionColumns": [], "configuration": {}}
+    ends = {"minValues": {"ts": "2024-01-01T00:00:00.000Z"}}
+    ends["maxValues"] = {"ts": "2024-01-28T23:59:59.999Z"}
+    stats = json.dumps({"numRecords": 9, **ends})
+    file = {"path": "a", "partitionValues": {}, "modificationTime": 1, "stats": stats}
+    log = Log(tmp_path / "late")
+    log.commit({"metaData": held}, {"add": file}, {"commitInfo": {"operation": "WRITE"}})
+    tables = checks()["tables"]
+    assert tables["ok"]
+    assert "to replace a key of " in tables["detail"]
+    assert "tidy, about 28 times its rows are copied: set delta.enable" in tables["detail"]
+
+
 def test_spark_is_not_needed_where_no_job_runs_on_it(
     shop: Shop, checks: Callable[..., dict[str, Any]]
 ) -> None:

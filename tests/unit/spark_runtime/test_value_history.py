@@ -128,3 +128,18 @@ def test_a_key_between_the_bounds_of_a_file_is_missing_if_it_has_no_rows(
     found = find_missing(spec, read(log), lambda asked: asked if has_rows else ())
     assert (bool(found.never), bool(found.unknown)) == (never, unknown)
     assert bool(found.problem([])) is (never or unknown)
+
+
+@pytest.mark.parametrize(
+    ("properties", "seconds"), [({}, 86_400 * 10), ({"delta.enableDeletionVectors": "true"}, None)]
+)
+def test_how_much_time_a_file_spans_tells_what_a_write_of_a_key_copies(
+    tmp_path: Path, properties: dict[str, str], seconds: int | None
+) -> None:
+    made = Log(tmp_path / "t")
+    made.commit({"metaData": metadata()["metaData"] | {"configuration": properties}}, INFO)
+    ends = "2024-01-01T00:00:00.000Z", "2024-01-10T23:59:59.999Z"
+    made.commit(add("a", *ends), add("b", *ends), add("c", None, None), INFO)
+    made.commit(add("d", "2024-01-01T00:00:00.000Z", "2024-03-01T00:00:00.000Z"), INFO)
+    made.commit(remove("d"), INFO)
+    assert history(read(made)).file_seconds == seconds
