@@ -25,7 +25,7 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.forms import is_glob
 from lineage_backfill.project.matching import names
-from lineage_backfill.project.merge import MAPPING
+from lineage_backfill.project.merge import MAPPING, merged
 from lineage_backfill.project.resolve.physical_columns import unplaced
 from lineage_backfill.project.resolve.resolver import JobFacts
 from lineage_backfill.typed import plain
@@ -134,11 +134,28 @@ class _Review:
 
     def _dataset_tables(self) -> Iterator[Finding]:
         touched = self._touched()
-        used = {self._resolver.dataset_declaration(ref) for ref in touched}
+        used = self._used(touched)
         for declared in self._declarations.datasets:
-            if is_glob(declared.name) and declared not in used:
+            if is_glob(declared.name) and not used.get(id(declared)):
                 yield self._unused(declared, "dataset")
             yield from self._columns(declared, touched)
+
+    def _used(self, refs: Iterable[Any]) -> dict[int, list[Any]]:
+        """Return the datasets or jobs for which each entry, by its id, states something."""
+        adding: dict[tuple[int, ...], list[int]] = {}  # of the layers that names share
+        used: dict[int, list[Any]] = {}
+        for ref in refs:
+            layers = self._resolver.layers(ref)
+            which = tuple(map(id, layers))
+            if which not in adding:
+                adding[which] = [
+                    id(one)
+                    for rank, one in enumerate(layers)
+                    if not rank or merged(layers[: rank + 1]) != merged(layers[:rank])
+                ]
+            for one in adding[which]:
+                used.setdefault(one, []).append(ref)
+        return used
 
     def _unused(self, declared: DatasetDeclaration | JobDeclaration, kind: str) -> Finding:
         return Finding(
@@ -150,11 +167,9 @@ class _Review:
         )
 
     def _job_tables(self) -> Iterator[Finding]:
-        used: dict[JobDeclaration | None, list[JobRef]] = {}
-        for ref in self._jobs:
-            used.setdefault(self._resolver.job_declaration(ref), []).append(ref)
+        used = self._used(self._jobs)
         for declared in self._declarations.jobs:
-            jobs = used.get(declared, [])
+            jobs = used.get(id(declared), [])
             if not jobs and is_glob(declared.name):
                 yield self._unused(declared, "job")
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
@@ -250,16 +265,18 @@ class _Review:
                 )
 
     def _contradictions(self) -> Iterator[Finding]:
-        seen: set[DatasetDeclaration | None] = set()  # a mistake in a glob is reported once
+        seen = set()  # a mistake in a glob is reported once
         for ref in sorted(self._touched()):
             try:
+                self._resolver.refuse_shared_place(ref)
                 self._resolver.calendar(ref)
             except UsageError as error:
                 self._broken.add(ref)
                 declared = self._resolver.dataset_declaration(ref)
-                if declared not in seen:
-                    yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
-                seen.add(declared)
+                name = declared.name if declared else str(ref)
+                if name not in seen:
+                    yield Finding.of(f'[[dataset]] "{name}"', error)
+                seen.add(name)
         for job in self._jobs:
             if not self._is_sound(job):
                 continue

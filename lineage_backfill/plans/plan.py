@@ -269,8 +269,13 @@ def _texts(members: Iterable[tuple[str, Any]]) -> Iterator[str]:
 
 
 def changed_in_short(plan: Mapping[str, Any]) -> str:
-    """Return what changed by a plan's document: the first dataset or job with its keys."""
+    """Return what changed by a plan's document: the first dataset or job with its keys.
+
+    Several jobs alone are counted: a catch-up names all that is stale, and none of them first.
+    """
     jobs = plan["request"].get("jobs", ())
+    if len(jobs) > 1 and not plan["changed"]:
+        return f"{len(jobs):,} jobs"
     changed = [
         *((one["dataset"]["name"], one["partitions"]) for one in plan["changed"]),
         *((f"job {one['job']['name']}", one.get("partitions")) for one in jobs),

@@ -87,12 +87,12 @@ location = "/data/eights"
 name = "regions*"
 keys = ["eu", "us"]
 column = "region"
-table = "db.regions"
+table = "db.{name}"
 
 [[dataset]]
 name = "names*"
 grain = "none"
-location = "/data/names"
+location = "/data/{name}"
 """
 
 
@@ -297,7 +297,7 @@ def test_keys_that_are_known_at_run_time_only_are_all_present_and_future_ones() 
 name = "customers*"
 keys = "runtime"
 column = "customer"
-location = "/data/customers"
+location = "/data/{name}"
 """
     (document,) = specs("customers > j > customers_out", "j", "*", customers)
     assert document["outputs"][0]["scope"] == [{"key": "*", "values": {}}]

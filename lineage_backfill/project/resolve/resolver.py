@@ -67,6 +67,7 @@ _TIMELESS: Final = (
 )
 #: Mappings that mean nothing without the input's calendar.
 _BY_KEYS: Final = ("window", "offset", "last", "as_of")
+_NAME: Final = "{name}"  # in a location or table: the name of the dataset
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
@@ -318,6 +319,7 @@ class DeclarationResolver:
         self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime_keys)
         self._resolved: dict[DatasetPartitioning, Calendar] = {}
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
+        self._placed: dict[str, DatasetRef] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
         self._kinds: dict[object, int] = {}
         self._pairs: dict[object, tuple[str, str] | None] = {}
@@ -336,7 +338,7 @@ class DeclarationResolver:
         """Return what the plan needs to know of one dataset."""
         found = self._datasets.get(ref)
         if found is None:
-            own = self._names.datasets.find(ref)
+            own = self.dataset_declaration(ref)
             sent = self._sent_dataset(ref, own)
             declared = own if own is None or sent is None else with_facet(own, sent)
             calendar, origin = self._find_calendar(ref, own, declared or sent)
@@ -360,8 +362,30 @@ class DeclarationResolver:
         return self.dataset(ref).calendar
 
     def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
-        """Return what the project file says of a dataset."""
-        return self._names.datasets.find(ref)
+        """Return what the project file says of a dataset; `{name}` in its place is its name."""
+        found = self._names.datasets.find(ref)
+        place = found and (found.location or found.table)
+        if found is None or not place or _NAME not in place:
+            return found
+        if {"..", ""} & set(ref.name.split("/")):
+            raise DeclarationError(
+                f"the name of dataset {ref} cannot be part of a location",
+                hint=f"Declare it {heading(ref, self.declarations.namespace)} and its location.",
+            )
+        which = "location" if found.location else "table"
+        return replace(found, **{which: place.replace(_NAME, ref.name)})
+
+    def refuse_shared_place(self, ref: DatasetRef) -> None:
+        """Raise DeclarationError if a dataset has the place of another one that was asked for."""
+        found = self.dataset_declaration(ref)
+        place = found and (found.location or found.table)
+        if place and (other := self._placed.setdefault(place, ref)) != ref:
+            raise DeclarationError(
+                f"datasets {other} and {ref} have one place, {place}: each would replace the"
+                " other's rows",
+                hint="Give each its own. In a [[dataset]] for several names, {name} stands for"
+                ' each: location = "data/{name}".',
+            )
 
     def layers(self, ref: DatasetRef | JobRef) -> Sequence[Any]:
         """Return the declarations of a dataset or job, the most exact one first."""
@@ -371,7 +395,7 @@ class DeclarationResolver:
 
     def sent_dataset(self, ref: DatasetRef) -> DatasetPartitioning | None:
         """Return the facet that was sent of a dataset, if it says anything."""
-        return self._sent_dataset(ref, self._names.datasets.find(ref))
+        return self._sent_dataset(ref, self.dataset_declaration(ref))
 
     def sent_job(self, ref: JobRef) -> JobPartitioning | None:
         """Return the facet that was sent of a job; None where none was sent."""

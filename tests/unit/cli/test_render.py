@@ -35,6 +35,7 @@ from lineage_backfill.critic.explain import Explanation, Hop, explain
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.planner import Planner, Planning
+from lineage_backfill.plans.plan import changed_in_short
 from lineage_backfill.show.backfills import names_in, outcome, outputs, verdict
 from lineage_backfill.show.names import Names, keys_in_words
 from lineage_backfill.show.plans import PlanFacts, decisions, summary, tree
@@ -298,6 +299,14 @@ def test_a_backfill_names_what_changed_beside_a_title_of_its_own() -> None:
     assert made.startswith("feed 2013-03-10T05")
     assert f"changed {made}" in shown(status_table({**document, "title": "VAT fix"}), 80)
     assert "changed " not in shown(status_table({**document, "title": made}), 80)
+
+
+def test_a_catch_up_counts_its_jobs() -> None:
+    asked = [
+        {"job": {"namespace": "n", "name": name}, "partitions": ["2024-06-15"]} for name in "ab"
+    ]
+    assert changed_in_short({"changed": [], "request": {"jobs": asked}}) == "2 jobs"
+    assert changed_in_short({"changed": [], "request": {"jobs": asked[:1]}}) == "job a 2024-06-15"
 
 
 def test_rows_of_what_was_not_rewritten_are_unknown_not_0() -> None:

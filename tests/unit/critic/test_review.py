@@ -19,7 +19,7 @@ name = "*"
 grain = "day"
 start = "2024-01-01"
 column = "ds"
-location = "x"
+location = "{name}"
 """
 JOBS = """
 [[job]]
@@ -39,6 +39,28 @@ def shown(findings: list[Finding]) -> list[tuple[str, str, str]]:
 
 def test_a_file_that_fits_the_lineage_has_no_findings() -> None:
     assert found(DAYS + JOBS) == []
+
+
+def test_tables_of_one_entry_with_one_place_are_found() -> None:
+    shared = found(DAYS.replace("{name}", "x") + JOBS)
+    assert shown(shared) == [("error", "contradiction", '[[dataset]] "*"')]
+    assert "have one place, " in shared[0].text
+    assert 'location = "data/{name}"' in shared[0].hint
+
+
+def test_an_entry_that_gives_only_some_attributes_is_used() -> None:
+    exact = "".join(
+        f"[[dataset]]\nname = '{name}'\nlocation = '{name}'\n"
+        for name in ("raw", "clean", "rates", "daily")
+    )
+    days = DAYS.replace('location = "{name}"\n', "")
+    assert found(exact + days + JOBS) == []
+
+
+def test_an_edge_is_checked_where_a_glob_adds_to_its_job() -> None:
+    own = "[[job]]\nname = 'daily'\n[[job.reads]]\ndataset = 'clen'\n"
+    (one,) = found(DAYS + own + JOBS)
+    assert one.place == '[[job]] "daily" [[job.reads]] "clen"'
 
 
 DAILY = "[[job]]\nname = 'daily'\nengine = 'local'\nentrypoint = 'a:b'\n"
@@ -110,7 +132,7 @@ def test_each_mistake_is_found_once(name: str) -> None:
     [
         ('engine = "local"\nentrypoint = "a:b"\n', "no-engine"),
         ('entrypoint = "a:b"\n', "no-entrypoint"),
-        ('location = "x"\n', "no-location"),
+        ('location = "{name}"\n', "no-location"),
         ('column = "ds"\n', "no-column"),
     ],
 )

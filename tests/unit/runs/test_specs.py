@@ -25,15 +25,15 @@ location = "/data/raw"
 [[dataset]]
 name = "out*"
 namespace = "*"
-grain = "{grain}"
+grain = "%(grain)s"
 column = "day"
-location = "/data/out"
+location = "/data/{name}"
 
 [[job]]
 name = "j"
 entrypoint = "jobs:j"
 grain = "day"
-{writes}
+%(writes)s
 """
 #: Where the policy of an output is said, with or without the project file.
 WRITES = {
@@ -48,7 +48,9 @@ POLICY = {"on_empty": "keep", "on_drift": "add", "lookback": 1}
 
 def specs(place: str, policy: dict[str, Any], keys: str | None, grain: str) -> list[Any]:
     said = "\n".join(f"{name} = {value!r}" for name, value in policy.items())
-    toml = TABLES.format(grain=grain, writes=WRITES[place].format(policy=said))
+    toml = TABLES % {"grain": grain, "writes": WRITES[place].format(policy=said)}
+    if place == "namespace":
+        toml += '\n[[dataset]]\nname = "out"\nnamespace = "x"\nlocation = "/data/x"\n'
     if grain == "none":
         toml = toml.replace('grain = "day"', 'grain = "none"').replace('start = "2024-03-01"', "")
         toml = toml.replace('column = "day"', "")
@@ -93,6 +95,30 @@ def test_no_default_replaces_a_table_without_partitions(place: str) -> None:
         specs(place, {"on_empty": "keep"}, None, "none")
 
 
+@pytest.mark.parametrize("place", ["/data/out", "/data/{name}"])
+def test_tables_of_one_entry_have_places_of_their_own(place: str) -> None:
+    declared = declarations(
+        (TABLES % {"grain": "day", "writes": ""}).replace("/data/{name}", place)
+    )
+    writes = (dataset("out_a"), dataset("out_b"))
+    snapshot = LineageSnapshot.of([JobNode(ref=job("j"), reads=(dataset("raw"),), writes=writes)])
+    (run,) = plan(request({"raw": "2024-03-10"}), snapshot, declared).runs or ()
+    build = RunSpecs(Resolver(snapshot, declared, now=NOW), backfill_id="b", root=Path("/"))
+    if place == "/data/out":
+        with pytest.raises(DeclarationError, match="w:out_a and w:out_b have one place, /data/out"):
+            build(run, 1, "t", Path("/r.json"))
+    else:
+        outputs = build(run, 1, "t", Path("/r.json"))["outputs"]
+        assert [one["location"] for one in outputs] == ["/data/out_a", "/data/out_b"]
+
+
+def test_a_name_from_the_lineage_leaves_no_folder() -> None:
+    declared = declarations(TABLES % {"grain": "day", "writes": ""})
+    resolver = Resolver(LineageSnapshot.of([]), declared, now=NOW)
+    with pytest.raises(DeclarationError, match="cannot be part of a location"):
+        resolver.dataset_declaration(dataset("out/../../etc"))
+
+
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
@@ -101,7 +127,7 @@ def test_no_default_replaces_a_table_without_partitions(place: str) -> None:
     ],
 )
 def test_what_a_run_has_lost_since_it_was_planned_is_named(lost: str, said: str) -> None:
-    tables = TABLES.format(grain="day", writes="").replace('jobs:j"\ngrain = "day"', 'jobs:j"')
+    tables = (TABLES % {"grain": "day", "writes": ""}).replace('jobs:j"\ngrain = "day"', 'jobs:j"')
     snapshot = LineageSnapshot.of(
         [JobNode(ref=job("j"), reads=(dataset("raw"),), writes=(dataset("out"),))]
     )
