@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.browser import browsing, needs_browser
 from tests.e2e.test_cli import FIX, Shop, shop, wait_for
 from tests.processes import Command
 from tests.unit.cli.documents import fits
@@ -26,14 +26,6 @@ __all__ = ["shop"]
 pytestmark = pytest.mark.e2e
 
 HOSTILE = "<script>document.title = 'broken'</script>"
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
-    " --disable-background-networking --disable-component-update --disable-sync"
-)
-needs_browser = pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")),
-    reason="scripts/install-chromium found no browser and could not install one",
-)
 
 
 @contextmanager
@@ -49,22 +41,6 @@ def serving(shop: Shop) -> Iterator[tuple[str, Command]]:
         assert process.returncode == 0, err
         assert out == ""
         assert "Traceback" not in err
-
-
-@contextmanager
-def browsing(folder: Path) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for flag in (*FLAGS.split(), f"--user-data-dir={folder}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    browser = webdriver.Chrome(options=options, service=service)
-    try:
-        yield browser
-        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
-    finally:
-        browser.quit()
 
 
 def resize(browser: webdriver.Chrome, width: int, height: int = 800) -> None:

@@ -17,15 +17,19 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState
 from spark_runtime.session import find_jars
 from tests.airflow_suite import PROJECT, AirflowSuite, Desk, Place, until
+from tests.browser import browsing, needs_browser
 from tests.fake_marquez import FakeMarquez
 
 if TYPE_CHECKING:
@@ -52,7 +56,10 @@ def airflow() -> Iterator[Place]:
         folder.chmod(folder.stat().st_mode | 0o011)
         (folder / "dags").mkdir(exist_ok=True)
         shutil.copy(Path(__file__).with_name("airflow_dags.py"), folder / "dags")
-        shutil.copy(PROVIDER / "dags" / "nightly.py", folder / "dags")
+        nightly = (PROVIDER / "dags" / "nightly.py").read_text().replace("retries=2", "poll=1")
+        tool = Path(sys.executable).with_name("lineage-backfill")
+        nightly = nightly.replace('"lineage-backfill"', repr(str(tool)))
+        (folder / "dags" / "nightly.py").write_text(nightly)
         package = "lineage_backfill_airflow"
         shutil.copytree(PROVIDER / package, folder / "plugins" / package, dirs_exist_ok=True)
         if not given:
@@ -197,14 +204,13 @@ class TestAirflow(AirflowSuite):
 
 PROVIDED = """
 from airflow.sdk import DAG
-from lineage_backfill_airflow.operators import LineageBackfillOperator, LineageFreshSensor
+from lineage_backfill_airflow.operators import LineageBackfillOperator
 
 settings = {"project": PROJECT, "command": [PYTHON, "-m", "lineage_backfill"]}
 with DAG("provided", schedule=None, is_paused_upon_creation=False):
-    repair = LineageBackfillOperator(
+    LineageBackfillOperator(
         task_id="repair", dataset="raw", keys="{{ dag_run.conf['keys'] }}", poll=1, **settings
     )
-    repair >> LineageFreshSensor(task_id="fresh", poke_interval=1, timeout=120, **settings)
 """
 
 
@@ -226,12 +232,8 @@ class TestProvider:
     def test_an_operator_runs_a_backfill_and_resumes_it_once_its_driver_has_died(
         self, airflow: Place
     ) -> None:
-        hour, folder = airflow.fresh(), airflow.folder / "tool"
-        folder.mkdir(exist_ok=True)
-        key = f"{hour:%Y-%m-%dT%H}"
-        text = PROJECT.format(url=airflow.url, dag="slow", task="build")
-        text = text.replace('start = "2026-01-01T00"', f'start = "{key}"\nend = "{key}"')
-        (folder / "lineage-backfill.toml").write_text(text)
+        hour = airflow.fresh()
+        key, folder = provided(airflow, "slow", hour)
         dag = PROVIDED.replace("PROJECT", repr(str(folder)))
         dag = dag.replace("PYTHON", repr(sys.executable))
         (airflow.folder / "dags" / "provided.py").write_text(dag)
@@ -240,16 +242,7 @@ class TestProvider:
         body = {"dag_run_id": (run := f"r-{uuid4().hex}"), "conf": {"keys": key}}
         airflow.ask("POST", "/dags/provided/dagRuns", {"logical_date": None, **body})
         until(lambda: airflow.started("slow.build", hour))
-
-        def status() -> dict[str, Any]:
-            command = [sys.executable, "-m", "lineage_backfill", "history", "--json"]
-            answer = subprocess.run(
-                command, cwd=folder, capture_output=True, timeout=60, check=True
-            )
-            (found,) = json.loads(answer.stdout)["backfills"]
-            return dict(found)
-
-        found, killed = status(), 0
+        found, killed = backfill_of(folder), 0
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 words = process.read_bytes().split(b"\0")
@@ -260,9 +253,79 @@ class TestProvider:
         (airflow.folder / "go").touch()
         until(lambda: airflow.state("provided", run) == "success")
         assert len(airflow.started("slow.build", hour)) == 1
-        found = status()
+        found = backfill_of(folder)
         assert found["state"] == "succeeded"
         assert found["description"] == f"Airflow provided/{run}/repair/-1"
+
+    def test_the_nightly_dag_repairs_what_is_stale(self, airflow: Place) -> None:
+        hour = airflow.fresh()
+        _, folder = provided(airflow, "one", hour)
+        project = {"key": "lineage_backfill_project", "value": str(folder)}
+        with suppress(AssertionError):  # where this Airflow has served tests before
+            airflow.ask("POST", "/variables", project)
+        airflow.ask("PATCH", f"/variables/{project['key']}", project)
+        dag, run = "lineage_backfill_nightly", f"r-{uuid4().hex}"
+        airflow.ask("PATCH", f"/dags/{dag}", {"is_paused": False})
+        airflow.ask("POST", f"/dags/{dag}/dagRuns", {"logical_date": None, "dag_run_id": run})
+        until(lambda: airflow.state(dag, run) in ("success", "failed"))
+        airflow.ask("PATCH", f"/dags/{dag}", {"is_paused": True})
+        ran = airflow.ask("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        ran.sort(key=lambda one: one["start_date"])
+        names = ("stale", "catchup", "fresh")
+        assert [(one["task_id"], one["state"]) for one in ran] == [(x, "success") for x in names]
+        assert len(airflow.started("one.build", hour)) == 1
+        found = backfill_of(folder)
+        assert found["state"] == "succeeded"
+        assert found["description"] == f"Airflow {dag}/{run}/catchup/-1"
+
+    @needs_browser
+    def test_the_page_is_shown_inside_the_pages_of_airflow(
+        self, airflow: Place, tmp_path: Path
+    ) -> None:
+        _, folder = provided(airflow, "one", airflow.fresh())
+        view = airflow.ask("GET", "/plugins?limit=100")["plugins"]
+        (one,) = (of for plugin in view for of in plugin["external_views"])
+        port = str(urlsplit(one["href"]).port)
+        words = ("serve", "--port", port, "--allow-frame", airflow.url)
+        serving = subprocess.Popen(
+            [sys.executable, "-m", "lineage_backfill", *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with serving, browsing(tmp_path) as browser:
+            try:
+                assert serving.stdout is not None
+                assert serving.stdout.readline().strip() == one["href"]
+                browser.get(f"{airflow.url}/api/v2/version")
+                browser.add_cookie({"name": "_token", "value": airflow.token("admin"), "path": "/"})
+                browser.get(f"{airflow.url}/plugin/{one['url_route']}")
+                wait = WebDriverWait(browser, 120)
+                wait.until(lambda page: page.find_elements(By.TAG_NAME, "iframe"))
+                browser.switch_to.frame(0)
+                wait.until(lambda page: page.find_elements(By.TAG_NAME, "h1"))
+                assert browser.find_element(By.TAG_NAME, "h1").text == "Backfills"
+            finally:
+                serving.terminate()
+
+
+def provided(place: Place, dag: str, hour: datetime) -> tuple[str, Path]:
+    """Make the project of one hour of a DAG; return its key and folder."""
+    folder = place.folder / f"tool-{uuid4().hex}"
+    folder.mkdir()
+    key = f"{hour:%Y-%m-%dT%H}"
+    text = PROJECT.format(url=place.url, dag=dag, task="build")
+    text = text.replace('start = "2026-01-01T00"', f'start = "{key}"\nend = "{key}"')
+    (folder / "lineage-backfill.toml").write_text(text)
+    return key, folder
+
+
+def backfill_of(folder: Path) -> dict[str, Any]:
+    """Return the only backfill of a project."""
+    command = [sys.executable, "-m", "lineage_backfill", "history", "--json"]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=True)
+    (found,) = json.loads(answer.stdout)["backfills"]
+    return dict(found)
 
 
 class TestSparkInAirflow:

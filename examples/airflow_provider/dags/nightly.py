@@ -11,6 +11,7 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 from lineage_backfill_airflow.operators import LineageBackfillOperator, LineageFreshSensor
 
+TOOL = "lineage-backfill"  # or its path in another environment
 PROJECT = "{{ var.value.lineage_backfill_project }}"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,10 +24,11 @@ with DAG(
 ):
     stale = BashOperator(
         task_id="stale",
-        bash_command=f"cd '{PROJECT}' && lineage-backfill stale",
+        bash_command=f"cd '{PROJECT}' && {TOOL} stale",
     )
-    repair = LineageBackfillOperator(task_id="catchup", project=PROJECT, retries=2)
-    fresh = LineageFreshSensor(task_id="fresh", project=PROJECT, mode="reschedule", timeout=3600)
+    known = {"project": PROJECT, "command": [TOOL]}
+    repair = LineageBackfillOperator(task_id="catchup", retries=2, **known)
+    fresh = LineageFreshSensor(task_id="fresh", mode="reschedule", timeout=3600, **known)
     stale >> repair >> fresh
 
 # A service such as systemd does it without a worker's slot.
@@ -39,7 +41,7 @@ with DAG(
 ):
     BashOperator(
         task_id="drive",
-        bash_command=f"cd '{PROJECT}' && exec lineage-backfill drive",
+        bash_command=f"cd '{PROJECT}' && exec {TOOL} drive",
         execution_timeout=timedelta(hours=12),
         retries=3,
     )
