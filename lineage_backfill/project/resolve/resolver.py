@@ -372,8 +372,8 @@ class DeclarationResolver:
                 f"the name of dataset {ref} cannot be part of a location",
                 hint=f"Declare it {heading(ref, self.declarations.namespace)} and its location.",
             )
-        which = "location" if found.location else "table"
-        return replace(found, **{which: place.replace(_NAME, ref.name)})
+        own = place.replace(_NAME, ref.name)
+        return replace(found, table=own) if found.table else replace(found, location=own)
 
     def refuse_shared_place(self, ref: DatasetRef) -> None:
         """Raise DeclarationError if a dataset has the place of another one that was asked for."""
