@@ -113,6 +113,8 @@ def history(log: DeltaLog) -> History:
     state = log.state(newest) if first else None
     layout = log.layout(newest)
     is_copied = layout.configuration.get("delta.enableDeletionVectors") != "true"
+    if is_by_value and is_copied and not first:
+        log.deepen()  # the commits are at hand: no checkpoint is read, which Spark may have to do
     held = state.partitions if state is not None else {}
     return History(
         location=log.location,
