@@ -519,7 +519,7 @@ def test_a_cancelled_attempt_requests_no_repair(bench: Bench) -> None:
     [
         ({"repair": True}, "lineage_backfill_spec", UnfitRunError, "takes a run spec, which names"),
         ({"repair": True, "tasks": 1}, "backfill_key", UnfitRunError, "has one task, so its runs"),
-        ({"repair": True, "only": ["load"]}, "", ValueError, "`only` and `repair`"),
+        ({"repair": True, "only": ["load"]}, "", ValueError, "a repair also runs what depends on"),
         ({"repair": "yes"}, "", ValueError, "repair = true"),
     ],
 )

@@ -105,16 +105,11 @@ class DatabricksSettings:
         given = self.jobs.get(job, job)
         table = given if isinstance(given, Mapping) else {"job": given}
         found, only, repair = table.get("job"), table.get("only", []), table.get("repair", False)
-        is_wrong = isinstance(only, str) or not isinstance(repair, bool) or table.keys() - _MEMBERS
-        if not isinstance(found, str | int) or is_wrong:
+        is_wrong = isinstance(only, str) or repair not in (False, not only)
+        if not isinstance(found, str | int) or is_wrong or table.keys() - _MEMBERS:
             raise ValueError(
                 f"`jobs` of {job} must be a name, an id, {{ job = NAME, only = [TASKS] }}, or"
-                " { job = NAME, repair = true }"
-            )
-        if only and repair:
-            raise ValueError(
-                f"`jobs` of {job} has `only` and `repair`: a repair would also run other tasks that"
-                " depend on these"
+                " { job = NAME, repair = true }: a repair also runs what depends on a task"
             )
         return found, [str(task) for task in only], repair
 
