@@ -576,13 +576,11 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             dag == one.task.dag and name != one.run_id and one.slice.fits(other)
             for (dag, name), other in alive.items()
         )
-        has_ended = {view.task for view in own} == {*one.task.tasks} and not any(
-            view.is_active(run) for view in own if run
-        )
-        if run is None or one.awaits or not is_alone or has_ended:
-            self._advance(one)
-        else:
+        waits = decide(run, own, one.task.tasks, one.mark).act is Act.WAIT
+        if waits and is_alone and not one.awaits:
             one.run, one.views = run, own
+        else:
+            self._advance(one)
 
     # Outcomes
 
