@@ -700,7 +700,9 @@ class Campaign:
             spec["job"] = entry("succeed")
         path = self.bench.folder / "runs" / f"{token}.spec.json"
         spec["result_path"] = str(path).replace("spec", "result")
-        path.write_text(json.dumps(spec))
+        whole = path.with_suffix(".new")
+        whole.write_text(json.dumps(spec))
+        whole.replace(path)  # the watcher may be reading it
         return path
 
     def drive(self, engine: Engine, begin: Callable[[Engine], object]) -> None:
