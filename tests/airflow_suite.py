@@ -221,7 +221,7 @@ class Desk:
         login = {} if "token" in more else {"username": "op", "password": "op"}
         settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login, **more}
         days = calendar(datetime(2027, 1, 1, tzinfo=UTC), grain="day", zone="Europe/Berlin")
-        in_berlin = ("berlin", "two_am", "day_", "slow_day", "month_keys")
+        in_berlin = ("berlin", "two_", "day_", "slow_day", "month_keys")
         settings["calendar"] = lambda job: days if job.name.startswith(in_berlin) else HOURS
         engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
         assert isinstance(engine, AirflowEngine)
@@ -363,6 +363,7 @@ _KEYS = {"slice": "partition_key"}
 SHAPES = (
     Shape("berlin", of={"slice": "logical_date + 1d"}, begins=(1, 0)),
     Shape("two_am", begins=(0, 2)),
+    Shape("two_plain", of={"slice": "logical_date + 2h"}, begins=(0, 2)),
     Shape("day_taskflow", planned=("load", 1), along=("extract", "notify")),
     Shape("day_mapped", planned=("build", 2), again=2),
     Shape("day_chained"),

@@ -32,7 +32,7 @@ DAGS: dict[str, list[str]] = {
         name: ["build"]
         for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
     },
-    **{name: ["build"] for name in ("berlin", "two_am", "param", "reader")},
+    **{name: ["build"] for name in ("berlin", "two_am", "two_plain", "param", "reader")},
     **{name: ["build"] for name in ("hourly", "rollup", "monthly", "slow_key", "by_hand")},
     "day_taskflow": ["extract", "load", "notify"],
     "day_three": ["a", "b"],
@@ -58,10 +58,11 @@ KEYS = {
 #: Timetables other than of hourly intervals in UTC: the hour of a day in Berlin when it fires.
 CRONS = {
     "two_am": "0 2 * * *",
+    "two_plain": "0 2 * * *",
     **{name: "0 0 * * *" for name in DAGS if "day" in name or name == "berlin"},
 }
 #: The DAGs without data intervals.
-PLAIN = ("berlin", "plain", "follower", "both", "day_reader")
+PLAIN = ("berlin", "plain", "two_plain", "follower", "both", "day_reader")
 #: Task, asset and consumers; the asset 9 is never updated.
 ASSETS = {
     ("three", "b"): (1, ("follower", "both")),
@@ -186,7 +187,7 @@ class FakeAirflow:
         if dag not in DAGS:
             return 404, {"detail": f"The Dag with ID: `{dag}` was not found"}
         is_daily = CRONS.get(dag) == "0 0 * * *"
-        start = START + timedelta(hours=23 if is_daily else dag == "two_am")
+        start = START + timedelta(hours=23 if is_daily else dag.startswith("two_"))
         since = datetime(2026, 1, 1, tzinfo=BERLIN) if dag == "day_later" else START
         end = start + timedelta(hours=0 if dag in PLAIN else 1)
         return 200, {

@@ -139,6 +139,8 @@ berlin = dag("berlin", "0 0 * * *", start_date=LOCAL)
 task(berlin, "build")
 two_am = dag("two_am", CronDataIntervalTimetable("0 2 * * *", "Europe/Berlin"), start_date=LOCAL)
 task(two_am, "build")
+two_plain = dag("two_plain", "0 2 * * *", start_date=LOCAL)
+task(two_plain, "build")
 param = DAG("param", schedule=None, start_date=START, params={"day": Param(type="string")})
 param.is_paused_upon_creation = False
 task(param, "build")

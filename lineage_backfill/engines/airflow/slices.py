@@ -139,7 +139,8 @@ def _firing(grid: Grid, number: int, zone: str) -> datetime:
 
 
 def _second(local: datetime) -> datetime:
-    return local.replace(fold=1).astimezone(UTC)
+    """Return the second of two local times, or the next one if the clock skips it."""
+    return max(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
 def shifted(start: datetime, end: datetime, length: timedelta, zone: str) -> datetime:
@@ -151,6 +152,9 @@ def shifted(start: datetime, end: datetime, length: timedelta, zone: str) -> dat
     >>> day = datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC)
     >>> str(shifted(*day, timedelta(days=1), "Europe/Berlin"))
     '2026-10-25 23:00:00+00:00'
+    >>> day = datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)
+    >>> str(shifted(*day, timedelta(hours=2), "Europe/Berlin"))
+    '2026-03-29 01:00:00+00:00'
     """
     if end - start < 0.8 * _DAY:
         return start + length
