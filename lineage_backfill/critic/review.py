@@ -109,6 +109,8 @@ class _Review:
                 text=asked.text,
                 hint=f"If so: {asked.lines[0]} {answer}" if asked.lines else "",
             )
+        for ref, error in self._resolver.misplaced.items():
+            yield Finding.of(f'[[dataset]] "{self._name(ref)}"', error)
         for text in self._resolver.troubles.values():
             yield Finding(level="warning", kind="facet", place="lineage", text=text)
 
@@ -268,7 +270,6 @@ class _Review:
         seen = set()  # a mistake in a glob is reported once
         for ref in sorted(self._touched()):
             try:
-                self._resolver.refuse_shared_place(ref)
                 self._resolver.calendar(ref)
             except UsageError as error:
                 self._broken.add(ref)

@@ -34,7 +34,7 @@ def notices(
     results = propagation.results
     if resolver.snapshot.notices:
         yield from _of_lineage(resolver.snapshot, propagation)
-    if resolver.troubles:
+    if resolver.troubles or resolver.misplaced:
         yield from map(Notice, _troubles(resolver, results))
     for data, readers in propagation.read_whole.items():
         jobs = [str(facts.ref) for facts in readers]
@@ -139,6 +139,9 @@ def _troubles(resolver: Resolver, reached: Iterable[JobFacts]) -> Iterator[str]:
         for ref in (facts.ref, *edges):
             if ref in resolver.troubles:
                 yield resolver.troubles[ref]
+        for ref in edges:
+            if (error := resolver.misplaced.get(ref)) is not None:
+                yield f"{error}. {error.hint}"
 
 
 def _lacking(propagation: Propagation) -> Iterator[Notice]:

@@ -320,6 +320,22 @@ class DatasetDeclaration(DatasetPartitioning):
         if self.retention is not None and not _have_time(self.calendars):
             _refuse_dated(["retention"], *self.calendars)
 
+    def of(self, name: str) -> DatasetDeclaration:
+        """Return the declaration for one name, which stands in a place for `{name}`.
+
+        Raises DeclarationError for a name that would leave its folder.
+        """
+        place = self.location or self.table or ""
+        if "{name}" not in place:
+            return self
+        if {"..", ""} & set(name.split("/")):
+            raise DeclarationError(
+                f"the name of dataset {name!r} cannot be part of {place}",
+                hint="Declare it in a [[dataset]] of its own, with its location.",
+            )
+        own = place.replace("{name}", name)
+        return replace(self, table=own) if self.table else replace(self, location=own)
+
     def __hash__(self) -> int:
         # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.name)

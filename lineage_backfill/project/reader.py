@@ -17,7 +17,7 @@ from lineage_backfill.project.declarations import (
     EngineDeclaration,
     JobDeclaration,
 )
-from lineage_backfill.project.forms import SparkProperties
+from lineage_backfill.project.forms import SparkProperties, is_glob
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.patterns import completed, job_name
 from lineage_backfill.typed import near_misses, read, read_value, tables
@@ -48,6 +48,8 @@ def read_dataset(
     """Read a dataset; a relative location is relative to `base`."""
     declared = read(DatasetDeclaration, values, place, fault=fault)
     with _placed(place, fault):
+        if declared.name and not is_glob(declared.name):
+            declared = declared.of(declared.name)
         if declared.location is not None:
             declared = replace(declared, location=absolute(declared.location, base))
         return completed(declared)

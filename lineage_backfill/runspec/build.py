@@ -228,7 +228,6 @@ class SpecBuilder:
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration
         data.refuse_unplaced()
-        self._resolver.refuse_shared_place(data.ref)
         assert declared is not None
         location = declared.location
         if location is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from lineage_backfill.errors import SpecError
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import SCHEMA_VERSION, RunResult, RunSpec
 from lineage_backfill.typed import JSON, read
 
@@ -18,7 +19,22 @@ def parse_spec(document: object) -> RunSpec:
             f"run spec: schema_version is {version}, this runtime reads {SCHEMA_VERSION}",
             hint="Install the same release of lineage-backfill on both sides.",
         )
-    return read(RunSpec, document, "run spec", style=JSON, fault=SpecError, strict_null=True)
+    spec = read(RunSpec, document, "run spec", style=JSON, fault=SpecError, strict_null=True)
+    _refuse_shared_place(spec)
+    return spec
+
+
+def _refuse_shared_place(spec: RunSpec) -> None:
+    places: dict[str, DatasetRef] = {}
+    for one in (*spec.outputs, *spec.inputs):
+        place = one.location or one.table or ""
+        if (other := places.setdefault(place, one.dataset)) != one.dataset:
+            raise SpecError(
+                f"run spec: datasets {other} and {one.dataset} have one place, {place}: the run"
+                " would replace rows of the other",
+                hint="Give each its own `location` or `table`; in a [[dataset]] for several names,"
+                ' {name} stands for each: location = "data/{name}".',
+            )
 
 
 def check_result(document: object) -> Mapping[str, Any]:

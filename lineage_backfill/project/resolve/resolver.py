@@ -67,7 +67,6 @@ _TIMELESS: Final = (
 )
 #: Mappings that mean nothing without the input's calendar.
 _BY_KEYS: Final = ("window", "offset", "last", "as_of")
-_NAME: Final = "{name}"  # in a location or table: the name of the dataset
 _WINS: Final = "Declare the job's reads in the project file, which wins."
 
 
@@ -320,6 +319,8 @@ class DeclarationResolver:
         self._resolved: dict[DatasetPartitioning, Calendar] = {}
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
         self._placed: dict[str, DatasetRef] = {}
+        #: What is wrong with datasets that lie where another one lies.
+        self.misplaced: dict[DatasetRef, DeclarationError] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
         self._kinds: dict[object, int] = {}
         self._pairs: dict[object, tuple[str, str] | None] = {}
@@ -345,6 +346,7 @@ class DeclarationResolver:
             found = self._datasets[ref] = DatasetFacts(
                 ref, calendar, origin, declared, len(self._datasets), self.declarations.namespace
             )
+            self._note_place(ref, declared)
         return found
 
     @property
@@ -362,25 +364,14 @@ class DeclarationResolver:
         return self.dataset(ref).calendar
 
     def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
-        """Return what the project file says of a dataset; `{name}` in its place is its name."""
+        """Return what the project file says of a dataset."""
         found = self._names.datasets.find(ref)
-        place = found and (found.location or found.table)
-        if found is None or not place or _NAME not in place:
-            return found
-        if {"..", ""} & set(ref.name.split("/")):
-            raise DeclarationError(
-                f"the name of dataset {ref} cannot be part of a location",
-                hint=f"Declare it {heading(ref, self.declarations.namespace)} and its location.",
-            )
-        own = place.replace(_NAME, ref.name)
-        return replace(found, table=own) if found.table else replace(found, location=own)
+        return None if found is None else found.of(ref.name)
 
-    def refuse_shared_place(self, ref: DatasetRef) -> None:
-        """Raise DeclarationError if a dataset has the place of another one that was asked for."""
-        found = self.dataset_declaration(ref)
-        place = found and (found.location or found.table)
+    def _note_place(self, ref: DatasetRef, declared: DatasetDeclaration | None) -> None:
+        place = declared and (declared.location or declared.table)
         if place and (other := self._placed.setdefault(place, ref)) != ref:
-            raise DeclarationError(
+            self.misplaced[ref] = DeclarationError(
                 f"datasets {other} and {ref} have one place, {place}: each would replace the"
                 " other's rows",
                 hint="Give each its own. In a [[dataset]] for several names, {name} stands for"
