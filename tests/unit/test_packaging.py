@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email.parser
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -231,3 +232,34 @@ def test_the_first_lines_of_the_readme_work_from_the_wheel_as_printed(
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     there = printed.index("as of 2024-04-02 08:00:00 UTC")  # the day of the example on that page
     assert lines[:there] == printed[:there]
+
+
+TYPED = """
+import sys
+from difflib import unified_diff
+from pathlib import Path
+import lineage_backfill
+from consoles import refreshed
+assert Path(lineage_backfill.__file__).is_relative_to(sys.argv[1]), lineage_backfill.__file__
+page = Path(sys.argv[2])
+printed = page.read_text(encoding="utf-8")
+now = refreshed(printed, page.parent / "examples")
+print(*unified_diff(printed.splitlines(), now.splitlines(), lineterm=""), sep="\\n")
+"""
+
+
+def test_the_tutorial_works_from_the_wheel_as_printed(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    wheel.extractall(site)
+    arguments = [str(site), str(ROOT / "docs" / "tutorial.md")]
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED, *arguments],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{site}:{ROOT / 'scripts' / 'docs'}", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == []
