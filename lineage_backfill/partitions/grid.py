@@ -143,7 +143,9 @@ class Grid(ABC):
         if all(begin == end for begin, end in keys):
             return f" Did you mean {' or '.join(begin for begin, _ in keys)}?"
         if len(keys) > 1:
-            return f" Did you mean {' or '.join(f'{first:%Y-%m-%d}' for first, _ in periods)}?"
+            days = zip(periods, keys, strict=True)
+            each = (f"{day[0]:%Y-%m-%d}: --from {begin} --to {end}" for day, (begin, end) in days)
+            return f" For {'; for '.join(each)}"
         first, after = periods[0]
         named = label if after - first > timedelta(days=1) else f"{first:%Y-%m-%d}"
         return f" For all of {named}: --from {keys[0][0]} --to {keys[0][1]}"

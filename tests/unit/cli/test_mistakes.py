@@ -14,7 +14,7 @@ MISTAKES = {
     "impact raw_orders --from 2024-03-10": "--from 2024-03-10T00 --to 2024-03-10T23",
     "impact raw_orders --from 20-03-2024": "--from 2024-03-20T00 --to 2024-03-20T23",
     "impact raw_orders --from 20.03.2024": "--from 2024-03-20T00 --to 2024-03-20T23",
-    "impact raw_orders --from 05/06/2024": "Did you mean 2024-05-06 or 2024-06-05?",
+    "impact raw_orders --from 5/6/2024": "for 2024-06-05: --from 2024-06-05T00 --to 2024-06-05T23",
     "impact raw_orders --from 20240310": "--from 2024-03-10T00 --to 2024-03-10T23",
     "impact raw_orders --from 2024/3/1": "--from 2024-03-01T00 --to 2024-03-01T23",
     "impact raw_orders --from 2024-03": "--from 2024-03-01T00 --to 2024-03-31T23",
