@@ -391,7 +391,7 @@ name = "*"
 grain = "hour"
 start = "2026-01-01T00"
 columns = {{ key = "%Y-%m-%dT%H" }}
-location = "data/{name}"
+location = "data/{{name}}"
 
 [[job]]
 name = "{dag}.{task}"
