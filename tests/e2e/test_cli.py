@@ -67,9 +67,10 @@ path.with_suffix(".tmp").replace(path)
 
 def table(name: str, calendar: str, column: str) -> str:
     """Return the declaration of datasets whose keys stand so in their column."""
+    place = "{name}" if "*" in name else name
     return (
         f'[[dataset]]\nname = "{name}"\n{calendar}\n'
-        f'columns = {{ key = "{column}" }}\nlocation = "data/{{name}}"\n'
+        f'columns = {{ key = "{column}" }}\nlocation = "data/{place}"\n'
     )
 
 
