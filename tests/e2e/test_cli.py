@@ -66,11 +66,10 @@ path.with_suffix(".tmp").replace(path)
 
 
 def table(name: str, calendar: str, column: str) -> str:
-    """Return the declaration of datasets whose keys stand so in their column."""
-    place = "{name}" if "*" in name else name
+    """Return the declaration of a dataset whose keys stand so in its column."""
     return (
         f'[[dataset]]\nname = "{name}"\n{calendar}\n'
-        f'columns = {{ key = "{column}" }}\nlocation = "data/{place}"\n'
+        f'columns = {{ key = "{column}" }}\nlocation = "data/{name.strip("*")}"\n'
     )
 
 
