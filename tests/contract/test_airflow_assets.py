@@ -43,6 +43,10 @@ def test_tasks_read_what_starts_their_dag(url: str) -> None:
         # A DAG without inlets begins with what started it.
         *((JobRef("prod", f"{dag}.read"), (lake(1),), ()) for dag in ("follower", "both")),
         *((JobRef("prod", f"{dag}.build"), (lake(2),), ()) for dag in ("rollup", "reader")),
+        (JobRef("prod", "day_three.b"), (), (lake(3),)),
+        (JobRef("prod", "day_reader.read"), (lake(3),), ()),
+        (JobRef("prod", "day_keys.build"), (), (lake(4),)),
+        (JobRef("prod", "month_keys.build"), (lake(4),), ()),
     }
     assert snapshot.jobs[JobRef("prod", "three.b")].airflow == AirflowTask(
         dag="three",
