@@ -18,7 +18,7 @@ class TestAirflow(AirflowSuite):
     """The promises, on the real one."""
 
     arrivals = (True,)
-    days = ("2024-02-29", "2026-03-29", "2026-10-25")
+    days = ("2026-03-29", "2026-10-25")
 
     @pytest.fixture
     def place(self, airflow: Place) -> Place:
