@@ -20,17 +20,18 @@ def parse_spec(document: object) -> RunSpec:
             hint="Install the same release of lineage-backfill on both sides.",
         )
     spec = read(RunSpec, document, "run spec", style=JSON, fault=SpecError, strict_null=True)
-    _refuse_shared_place(spec)
+    refuse_shared_place(spec)
     return spec
 
 
-def _refuse_shared_place(spec: RunSpec) -> None:
+def refuse_shared_place(spec: RunSpec) -> None:
+    """Raise SpecError if two datasets of a run lie at one place."""
     places: dict[str, DatasetRef] = {}
     for one in (*spec.outputs, *spec.inputs):
         place = one.location or one.table or ""
         if (other := places.setdefault(place, one.dataset)) != one.dataset:
             raise SpecError(
-                f"run spec: datasets {other} and {one.dataset} have one place, {place}: the run"
+                f"datasets {other} and {one.dataset} have one place, {place}: the run"
                 " would replace rows of the other",
                 hint="Give each its own `location` or `table`; in a [[dataset]] for several names,"
                 ' {name} stands for each: location = "data/{name}".',

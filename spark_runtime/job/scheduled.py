@@ -68,6 +68,7 @@ from lineage_backfill.project.resolve.runtime_keys import KnownKeys, add_run, de
 from lineage_backfill.project.settings import Project
 from lineage_backfill.project.unmatched import unmatched
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
+from lineage_backfill.runspec.parse import refuse_shared_place
 from lineage_backfill.runspec.values import JobSpec, RunSpec
 from spark_runtime.configuration import address_of, outbox_of
 from spark_runtime.errors import InputMissingError, NothingToRunError
@@ -346,7 +347,10 @@ def run_specs(
     builder = SpecBuilder(
         resolver, root=project.root, outbox=outbox_of(project), url=address_of(project)
     )
-    return [_run_spec(builder, facts, job, request, keys) for keys in runs]
+    specs = [_run_spec(builder, facts, job, request, keys) for keys in runs]
+    for spec in specs:
+        refuse_shared_place(spec)
+    return specs
 
 
 def _run_spec(

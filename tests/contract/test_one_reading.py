@@ -277,11 +277,11 @@ CALENDARS: list[Table] = [
     {},
 ]
 STORES: list[Table] = [
-    {"column": '"p"', "location": '"data"'},
-    {"column": '"p"', "table": '"db.t"', "retention": "9999"},
-    {"columns": '{ p = "%Y-%m-%dT%H" }', "location": '"data"'},
-    {"columns": '{ p = "%Y-%m" }', "location": '"data"'},
-    {"location": '"data"'},
+    {"column": '"p"', "location": '"{name}"'},
+    {"column": '"p"', "table": '"db.{name}"', "retention": "9999"},
+    {"columns": '{ p = "%Y-%m-%dT%H" }', "location": '"{name}"'},
+    {"columns": '{ p = "%Y-%m" }', "location": '"{name}"'},
+    {"location": '"{name}"'},
     {"column": '"p"'},
 ]
 READS: list[Table] = [
@@ -328,7 +328,7 @@ def one_of(tables: list[Table]) -> st.SearchStrategy[Table]:
 
 def test_of_two_mistakes_both_sides_tell_the_same() -> None:
     """A month before the output's first day writes nothing, and the input has no columns."""
-    day = {"grain": '"day"', "start": '"2024-03-01"', "location": '"data"'}
+    day = {"grain": '"day"', "start": '"2024-03-01"', "location": '"{name}"'}
     month = {"grain": '"month"', "start": '"2024-01-01"'}
     write = {"dataset": '"out"', "mode": '"merge"', "lookback": "1"}
     refused = outcome(project(day, {**day, "column": '"p"'}, month, {}, write))
