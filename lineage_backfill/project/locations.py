@@ -202,3 +202,12 @@ def absolute(location: str, base: Path) -> str:
     if _URL.match(location):
         return location
     return str((base / Path(location).expanduser()).resolve())
+
+
+def shared_place(place: str, one: object, other: object) -> tuple[str, str]:
+    """Return what is wrong with two datasets at one place, and what to do."""
+    text = (
+        f"datasets {one} and {other} have one place, {place}: each would replace the other's rows"
+    )
+    hint = "Give each its own. In a [[dataset]] for several names, {name} stands for each:"
+    return text, f'{hint} location = "data/{{name}}".'

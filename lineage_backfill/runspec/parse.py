@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from lineage_backfill.errors import SpecError
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.project.locations import shared_place
 from lineage_backfill.runspec.values import SCHEMA_VERSION, RunResult, RunSpec
 from lineage_backfill.typed import JSON, read
 
@@ -30,12 +31,8 @@ def refuse_shared_place(spec: RunSpec) -> None:
     for one in (*spec.outputs, *spec.inputs):
         place = one.location or one.table or ""
         if (other := places.setdefault(place, one.dataset)) != one.dataset:
-            raise SpecError(
-                f"datasets {other} and {one.dataset} have one place, {place}: the run"
-                " would replace rows of the other",
-                hint="Give each its own `location` or `table`; in a [[dataset]] for several names,"
-                ' {name} stands for each: location = "data/{name}".',
-            )
+            text, hint = shared_place(place, other, one.dataset)
+            raise SpecError(text, hint=hint)
 
 
 def check_result(document: object) -> Mapping[str, Any]:

@@ -356,10 +356,10 @@ BAD: Ends = (Code.RUN_EXECUTION_ERROR, Type.CLIENT_ERROR, "boom")
 
 
 class Shop:
-    """A job of the tasks `load`, `check`, `send`, of which `load` is good and `check` fails.
+    """A job with the tasks `load`, `check` and `send`: `load` succeeds, `check` fails.
 
-    `ends` are how its tries end, the last one again and again; `store` has the runs recorded by
-    the attempts, the first of which has failed.
+    `ends` are how its tries end, the last one again and again. `store` has the runs that its
+    attempts have recorded; the first attempt has failed.
     """
 
     def __init__(self, bench: Bench, *ends: Ends | None) -> None:

@@ -335,6 +335,13 @@ def test_of_two_mistakes_both_sides_tell_the_same() -> None:
     assert refused == "dataset w:raw is partitioned, and its physical columns are not declared"
 
 
+def test_two_tables_at_one_place_are_refused_by_both_sides() -> None:
+    day = {"grain": '"day"', "start": '"2024-03-01"', "column": '"p"', "location": '"data"'}
+    refused = outcome(project(day, day, {}, {}, {}))
+    assert refused is not None
+    assert refused.startswith("datasets w:out and w:raw have one place, ")
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     raw=one_of(CALENDARS),

@@ -6,22 +6,15 @@ import ast
 import importlib.util
 import re
 import tomllib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.days import TURNS, WEEK
+
 HERE = Path(__file__).parents[2] / "docs" / "examples" / "airflow"
-WEEK = [datetime(2026, 11, 23, 9, 30, tzinfo=UTC) + timedelta(days=on) for on in range(7)]
-#: The ends of a month and a year, both clock changes, 29 February, and a midnight.
-TURNS = [
-    datetime(2026, 11, 30, 23, 59, tzinfo=UTC),
-    datetime(2027, 1, 1, tzinfo=UTC),
-    datetime(2026, 3, 29, 1, tzinfo=UTC),
-    datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
-    datetime(2028, 2, 29, 12, tzinfo=UTC),
-]
 
 
 @pytest.fixture(scope="module")

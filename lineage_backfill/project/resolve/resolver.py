@@ -35,6 +35,7 @@ from lineage_backfill.project.declarations import (
     WritePolicy,
     parquet_refusal,
 )
+from lineage_backfill.project.locations import shared_place
 from lineage_backfill.project.matching import (
     DeclaredNames,
     edge_in_force,
@@ -371,12 +372,8 @@ class DeclarationResolver:
     def _note_place(self, ref: DatasetRef, declared: DatasetDeclaration | None) -> None:
         place = declared and (declared.location or declared.table)
         if place and (other := self._placed.setdefault(place, ref)) != ref:
-            self.misplaced[ref] = DeclarationError(
-                f"datasets {other} and {ref} have one place, {place}: each would replace the"
-                " other's rows",
-                hint="Give each its own. In a [[dataset]] for several names, {name} stands for"
-                ' each: location = "data/{name}".',
-            )
+            text, hint = shared_place(place, other, ref)
+            self.misplaced[ref] = DeclarationError(text, hint=hint)
 
     def layers(self, ref: DatasetRef | JobRef) -> Sequence[Any]:
         """Return the declarations of a dataset or job, the most exact one first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,7 @@ from lineage_backfill.workspace.configuration import load_project
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 from spark_runtime.job.decorator import load_job
-
-#: A week, the ends of a month and a year, both clock changes of New York, and a 29 February.
-DAYS = [
-    *(datetime(2026, 11, day, 9, 30, tzinfo=UTC) for day in range(23, 30)),
-    datetime(2026, 11, 30, 23, 59, tzinfo=UTC),
-    datetime(2027, 1, 1, tzinfo=UTC),
-    datetime(2027, 3, 14, 7, tzinfo=UTC),
-    datetime(2026, 11, 1, 5, 30, tzinfo=UTC),
-    datetime(2028, 2, 29, 12, tzinfo=UTC),
-]
+from tests.days import TURNS, WEEK
 
 
 @pytest.fixture
@@ -61,6 +52,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime]
 
 
 def test_the_fix_makes_the_same_runs_on_any_day(plan: Callable[[datetime], Plan]) -> None:
-    runs = [[(run.job.name, run.partitions) for run in plan(now).runs or ()] for now in DAYS]
+    runs = [
+        [(run.job.name, run.partitions) for run in plan(now).runs or ()] for now in (*WEEK, *TURNS)
+    ]
     assert len(runs[0]) > 12
-    assert runs == [runs[0]] * len(DAYS)
+    assert runs == [runs[0]] * len(runs)
