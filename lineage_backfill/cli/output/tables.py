@@ -83,7 +83,8 @@ def history_table(document: Document, *, now: datetime | None = None) -> Rendera
 
 def status_table(document: Document, listing: ListOptions = SHORT) -> RenderableType:
     """Return the state of a backfill: a summary, then runs, failed ones first."""
-    return Group(*apart([_heading(document), _runs(document, listing)]))
+    runs = _runs(document, listing) if document["runs"] else Text("No run matches.", style="dim")
+    return Group(*apart([_heading(document), runs]))
 
 
 def state(text: str) -> Text:

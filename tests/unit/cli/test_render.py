@@ -301,6 +301,12 @@ def test_a_backfill_names_what_changed_beside_a_title_of_its_own() -> None:
     assert "changed " not in shown(status_table({**document, "title": made}), 80)
 
 
+def test_a_status_without_a_run_of_the_asked_state_says_so() -> None:
+    text = shown(status_table({**reports_of.status(), "runs": []}), 80)
+    assert text.splitlines()[-1] == "No run matches."
+    assert "Partitions" not in text
+
+
 def test_a_catch_up_counts_its_jobs() -> None:
     asked = [
         {"job": {"namespace": "n", "name": name}, "partitions": ["2024-06-15"]} for name in "ab"
