@@ -443,7 +443,7 @@ def test_a_repair_of_others_is_followed_and_not_requested_again(
     if when == "before":
         bench.fake.meanwhile.clear()
         repair()
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "lineage_backfill"):
         assert shop.attempt(2).state == state
     assert shop.run.repairs == [70]
     assert ("has been repaired already" in caplog.text) == (when == "before")
