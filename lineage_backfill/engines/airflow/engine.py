@@ -23,6 +23,7 @@ from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_
 from lineage_backfill.engines.airflow.new_runs import NewRuns
 from lineage_backfill.engines.airflow.slices import Slice
 from lineage_backfill.engines.airflow.step import (
+    ENDED,
     Act,
     Mark,
     Step,
@@ -52,7 +53,7 @@ from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
 _ROUNDS = 4  # reads of a run that others change meanwhile
-_MOST = 1000  # runs around a slice that are read
+_MOST = 100  # newest runs around a slice that are read
 _LOGGED = 20  # task instances whose logs are kept
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
@@ -93,6 +94,12 @@ class _Attempt(WatchedAttempt):
         # The own run was created after everything outside of its DAG was done.
         since = self.floor if self.run_id == self.own_id else self.since
         return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
+
+    def is_next(self, run: Mapping[str, Any]) -> bool:
+        """Whether a run may do this attempt's work, or disturb it: it is active, or a late one."""
+        is_followed = run["dag_run_id"] in (self.run_id, self.own_id)
+        is_late = datetime.fromisoformat(run["run_after"]) >= self.since
+        return is_followed or is_late or run["state"] not in ENDED
 
     def adopt(self, run: Mapping[str, Any], of: Mapping[str, Sequence[TaskView]]) -> None:
         """Follow a run that someone else has started; `of` are the task instances of the slice."""
@@ -341,12 +348,9 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
         """Return the runs of an attempt's slice, the one to use first."""
         runs, wanted = f"/dags/{segment(one.task.dag)}/dagRuns", one.slice
-        own: list[Mapping[str, Any]] = []
-        if wanted.kind in ("conf", "asset") and one.origin is Origin.CREATED:
+        if wanted.kind == "conf":
             found = self._api.find(f"{runs}/{segment(one.own_id)}")
-            own = [] if found is None else [found]
-        if wanted.kind == "conf" or own:
-            return own
+            return [] if found is None else [found]
         query: dict[str, Any] = {"order_by": "-run_after"}
         if wanted.start is not None and wanted.end is not None:
             last = wanted.end + (wanted.end - wanted.start)
@@ -354,9 +358,9 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             query |= {"logical_date_lte": last.isoformat()}
         elif wanted.key is not None:
             query["partition_key_prefix_pattern"] = wanted.key
-        else:
-            query["run_after_gte"] = one.since.isoformat()
         listed = list(islice(self._api.listed(runs, query, "dag_runs"), _MOST))
+        if wanted.kind == "asset":
+            return [run for run in listed if one.is_next(run)]
         fitting = sorted(filter(wanted.fits, listed), key=lambda run: not wanted.is_exact(run))
         taken = [run for run in listed if wanted.start is not None and wanted.is_exact(run)]
         if not fitting and taken:
@@ -384,10 +388,11 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
             one.adopt(one.run, of)
         step = self._judged(one, others, of)
-        if step.act in (Act.CREATE, Act.CLEAR):
+        is_theirs = step.act is Act.SUCCEED and one.origin is Origin.ADOPTED
+        if step.act in (Act.CREATE, Act.CLEAR) or is_theirs:
             if rival is not None:
                 one.awaits = f"run {rival['dag_run_id']} of the same slice is under way"
-            elif due:
+            elif due and not is_theirs:
                 one.awaits = f"DAG {dag.id} is to start its run for the asset {due}"
         return (Step(Act.WAIT, one.awaits) if one.awaits else step), rival
 
@@ -572,7 +577,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         place = one.task.dag, one.run_id
         run = alive.get(place)
         own = [view for view in views.get(place, ()) if view.task in one.task.tasks]
-        is_alone = one.slice.key is None or not any(
+        is_alone = not any(
             dag == one.task.dag and name != one.run_id and one.slice.fits(other)
             for (dag, name), other in alive.items()
         )
