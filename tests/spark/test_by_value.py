@@ -360,10 +360,21 @@ def test_an_undo_is_refused_where_others_changed_the_rows(
     assert lake.is_model()
 
 
-def test_a_date_that_another_zone_computed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Delta would find 0 of its rows."""
+def test_a_date_that_another_zone_computed_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta would leave out rows, also where newer files fit both zones, or newer days this one."""
     with session_in(spark, "America/Los_Angeles"):
         lake = Lake(spark, tmp_path / "t", "generated")
+        noons = [(5000 + day, lake.day(day)[0] + 12 * 3600, "eu", 1) for day in range(-1, 4)]
+        lake.append(noons)
+        lake.model += noons
+    with pytest.raises(TableError, match="in another time zone"):
+        lake.read([1])
+    late = (6000, lake.day(9)[0], "eu", 1)
+    lake.append([late])
+    lake.model.append(late)
+    monkeypatch.setattr("spark_runtime.tables.delta.format._SAMPLES", 1)
     with pytest.raises(TableError, match="in another time zone"):
         lake.read([1])
     with pytest.raises(TableError, match="in another time zone"):

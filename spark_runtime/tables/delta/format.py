@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,7 +31,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.session import active, interpreted, seconds, session_like, unsorted
-from spark_runtime.tables.by_value import ValueColumn, by_value
+from spark_runtime.tables.by_value import ValueColumn, by_value, overlap
 from spark_runtime.tables.delta.log import (
     METADATA_KEY,
     DeltaLog,
@@ -66,7 +66,7 @@ _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
 _TEXT_LENGTH = 400
-#: The stored partition in a sample of files, and of how many partitions there is one.
+#: The stored partition in a sample of bounds, and of how many newest partitions they are.
 _STORED = "__stored"
 _SAMPLES = 200
 #: A refusal by Delta that has no Python class: its condition and text, up to Java's stack.
@@ -173,7 +173,7 @@ class DeltaStorage:
         if scope is None:
             return frame
         state = self.log.state(version)
-        _refuse_other_zone(self._spark, state, self.log.location)
+        _refuse_other_zone(self._spark, state, self.log.location, scope)
         return frame.where(predicate(state.columns, scope)) if state.columns else frame
 
     def _same(self, version: int, scope: Collection[Pattern]) -> bool:
@@ -199,7 +199,7 @@ class DeltaStorage:
         """Commit; retry after commits that did not change the partitions to replace."""
         transaction = publication.transaction
         columns = publication.before.columns
-        _refuse_other_zone(self._spark, publication.before, self.log.location)
+        _refuse_other_zone(self._spark, publication.before, self.log.location, publication.scope)
         conflict: Exception | None = None
         for _ in range(MAX_CONFLICTS + 1):
             try:
@@ -532,32 +532,39 @@ def implied(
     return f"{name} >= DATE'{row[0]}' AND {name} <= DATE'{row[1]}'"
 
 
-def _refuse_other_zone(spark: SparkSession, state: TableState, location: str) -> None:
+def _refuse_other_zone(
+    spark: SparkSession, state: TableState, location: str, scope: Iterable[Pattern]
+) -> None:
     """Raise TableError if the session computes partitions of files in another zone than its writer.
 
     Delta finds the files of a time by the partition that the session's zone gives it: rows in
-    others would be left out. Sampled by the bounds of one file for each partition.
+    others would be left out. The bounds of the newest partitions are compared, and of those with
+    rows near the scope.
     """
     column = next((c for c in state.columns if isinstance(c, ValueColumn)), None)
-    if column is None or column.type != "timestamp":
+    if column is None or column.type != "timestamp" or not state.partitions:
         return
+    ends = sorted(str(end) for span in scope for end in span[:2])
     for number, name in enumerate(state.partitioned_by, 2):
         (field,) = (f for f in state.schema["fields"] if f["name"].lower() == name.lower())
         made = str((field.get("metadata") or {}).get(GENERATED, ""))
         if not re.search(rf"(?<!\w)`?{re.escape(column.name)}`?(?!\w)", made, re.IGNORECASE):
             continue
-        spans = {span[number]: span for span in state.partitions if span and span[1]}
+        bounds: dict[str | None, tuple[str, str]] = {}
+        for span in state.partitions:
+            if span and span[0] is not None and span[1] is not None:
+                first, last = bounds.get(span[number], span[:2])
+                bounds[span[number]] = min(str(first), span[0]), max(str(last), span[1])
+        newest = list(bounds)[-_SAMPLES:]
+        near = [value for value, held in bounds.items() if overlap(held, (ends[0], ends[-1]))]
         sampled = [
             F.struct(
                 F.expr(f"TIMESTAMP'{end}Z'").alias(column.name),
                 F.lit(value).cast(field["type"]).alias(_STORED),
             )
-            for value, span in list(spans.items())[-_SAMPLES:]
-            for end in (span[0], _just_before(str(span[1])))
-            if end is not None
+            for value in {*newest, *near}
+            for end in (bounds[value][0], _just_before(bounds[value][1]))
         ]
-        if not state.partitions:
-            return
         rows = spark.range(1).select(F.inline(F.array(*sampled))) if sampled else None
         differs = F.expr(f"NOT (({made}) <=> {_STORED})")
         if rows is None or not rows.where(differs).isEmpty():
@@ -565,7 +572,8 @@ def _refuse_other_zone(spark: SparkSession, state: TableState, location: str) ->
             raise TableError(
                 f"{location} computes its partition column {name!r} from {column.name!r} in another"
                 f" time zone than that of this session, {zone}: rows would be left out",
-                hint="Set spark.sql.session.timeZone to the zone in which the table is written.",
+                hint="Set spark.sql.session.timeZone (`sql.session.timeZone` in [spark]) to the "
+                "zone in which the table is written. If none fits, rewrite it in one zone.",
             )
 
 
