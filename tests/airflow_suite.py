@@ -324,6 +324,8 @@ DAYS = (
     *(f"2026-03-{number}" for number in range(25, 32)),
     *(f"2026-10-{number}" for number in (24, 25, 26)),
 )
+#: Those of the clock changes.
+CHANGES = ("2026-03-29", "2026-10-25")
 
 
 @dataclass(frozen=True)
@@ -544,7 +546,6 @@ class AirflowSuite:
 
     def test_a_run_of_an_older_version_of_its_dag(self, place: Place, desk: Desk) -> None:
         newer, renamed = place.folder / "newer", place.folder / "renamed"
-        days = ("2026-03-29", "2026-10-25")
 
         def deployed(*names: str) -> None:
             def now() -> set[str]:
@@ -555,25 +556,25 @@ class AirflowSuite:
 
         try:
             engine = desk.engine()
-            handle = desk.submit(engine, desk.day("day_versioned.build", days[0]))
+            handle = desk.submit(engine, desk.day("day_versioned.build", CHANGES[0]))
             assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
             desk.backfill = "b-later"
-            desk.check(engine, desk.day("day_versioned.build", days[0]))
+            desk.check(engine, desk.day("day_versioned.build", CHANGES[0]))
             newer.touch()
             deployed("build", "check")
             with pytest.raises(EngineError, match="is older than task check") as refused:
-                desk.submit(engine, desk.day("day_versioned.build", days[0]))
+                desk.submit(engine, desk.day("day_versioned.build", CHANGES[0]))
             assert "delete the DAG run" in refused.value.hint
             newer.unlink()
             renamed.touch()
             deployed("built")
-            for day in days:
+            for day in CHANGES:
                 with pytest.raises(EngineError, match=r"no task build \(any more\)"):
                     desk.submit(engine, desk.day("day_versioned.build", day))
         finally:
             for file in (newer, renamed):
                 file.unlink(missing_ok=True)
-        found = [len(place.started("day_versioned.build", berlin(day))) for day in days]
+        found = [len(place.started("day_versioned.build", berlin(day))) for day in CHANGES]
         assert found == [1, 0]
 
     @pytest.mark.parametrize("kind", ["interval", "asset"])
@@ -665,7 +666,7 @@ class AirflowSuite:
         param = [one for one in place.journal()[begun:] if one["task"] == "day_param.build"]
         assert {one["conf"]["day"] for one in param} == {*self.days}
 
-    @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
+    @pytest.mark.parametrize("day", CHANGES)
     def test_what_others_do_at_a_clock_change_makes_no_execution_more(
         self, place: Place, desk: Desk, day: str
     ) -> None:
