@@ -1003,21 +1003,27 @@ class AirflowSuite:
             ("only_scheduled.build", {}, "allows no manual runs"),
             ("one.build", {"years": -9}, "before the start_date"),
             ("one.build", {"years": 9}, "lies in the future"),
-            ("one.build", {"kind": "partition_key"}, "takes no partition key"),
             ("hourly.build", {"kind": "interval"}, "is partitioned"),
-            ("slow_key.build", {"kind": "partition_key %Y-%m"}, "writes partition keys as"),
         ],
     )
     def test_what_would_do_nothing_is_refused_before_anything_starts(
-        self, place: Place, desk: Desk, hour: datetime, job: str, more: dict[str, Any], text: str
+        self, desk: Desk, hour: datetime, job: str, more: dict[str, Any], text: str
     ) -> None:
-        if job.startswith("slow_key"):
-            place.start_key("slow_key", f"{hour:%Y-%m-%dT%H}")
         engine = desk.engine(kind=more.get("kind"))
         at = hour.replace(year=hour.year + more.get("years", 0))
         with pytest.raises(EngineError, match=text) as refused:
             desk.check(engine, desk.spec(job, at))
         assert refused.value.hint
+
+    def test_a_partition_key_that_airflow_does_not_take_is_its_refusal(
+        self, desk: Desk, hour: datetime
+    ) -> None:
+        for job, kind in (
+            ("one.build", "partition_key"),
+            ("slow_key.build", "partition_key %Y-%m"),
+        ):
+            with pytest.raises(EngineError, match=r"\(400\)"):
+                desk.submit(desk.engine(kind=kind), desk.spec(job, hour))
 
     def test_an_account_that_may_not_start_runs_is_refused(
         self, desk: Desk, hour: datetime

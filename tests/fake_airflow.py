@@ -196,7 +196,6 @@ class FakeAirflow:
             "is_stale": False,
             "has_import_errors": False,
             "timetable_summary": "PartitionedAtRuntime" if dag == "by_hand" else self.cron(dag),
-            "timetable_periodic": dag != "by_hand" and dag not in CONDITIONS,
             "timezone": "UTC",  # also of DAGs in another zone
             "asset_expression": CONDITIONS.get(dag),
             "timetable_partitioned": dag in KEYS,
@@ -239,26 +238,6 @@ class FakeAirflow:
     def cron(dag: str) -> str:
         """Return the timetable of a DAG."""
         return "Asset" if dag in CONDITIONS else CRONS.get(dag, "0 * * * *")
-
-    def dry_run(self, body: dict[str, Any]) -> Answer:
-        """Return the logical date that a timetable has at the end of a range, if any.
-
-        As in Airflow, a range that begins with a date leaves it out if the clock skips the next.
-        """
-        at, dag = _instant(body["to_date"]), body["dag_id"]
-        assert at is not None
-        local = at.astimezone(BERLIN if dag in CRONS else UTC)
-        if dag in CRONS:  # the second of two local times, the next one if the clock skips it
-            time = local.replace(hour=int(CRONS[dag].split()[1]), minute=0, second=0)
-            fires = at == max(time.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
-        else:
-            fires = local.minute == 0
-        later = (local.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=local.tzinfo)
-        is_skipped = later.astimezone(UTC).astimezone(later.tzinfo).hour != later.hour
-        fires = fires and not (dag in CRONS and is_skipped and body["from_date"] == body["to_date"])
-        taken = [_instant(run["logical_date"]) for (one, _), run in self.runs.items() if one == dag]
-        dates = [{"logical_date": at.isoformat()}] if fires and at not in taken else []
-        return 200, {"backfills": dates, "total_entries": len(dates)}
 
     def queued_events(self, dag: str) -> Answer:
         """Return the events that a DAG waits with."""
@@ -454,7 +433,6 @@ class FakeAirflow:
             "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
             "POST /dags/~/dagRuns/list": lambda: self.list_runs(body),
             "GET /assets": lambda: self.assets(query.get("dag_ids", "")),
-            "POST /backfills/dry_run": lambda: self.dry_run(body),
             f"GET {one}/assets/queuedEvents": self.queued_events,
             "GET /ui/partitioned_dag_runs": lambda: self.pending_keys(query),
             f"GET {run}": self.get,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,8 +39,7 @@ class Dag:
         """
         is_whole = [one["key"] for one in spec.get("keys") or ()] == ["*"]
         kind = self.kind(task, is_whole=is_whole)
-        zone, grid = self.firings(task, zone)
-        return slice_for(kind, spec, zone, grid if kind == "interval" else None)
+        return slice_for(kind, spec, *self.firings(task, zone))
 
     def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
         """Return what a run key means to this DAG; raises UnfitRunError if it must be declared.
@@ -125,29 +123,6 @@ class Dag:
                 f"{at:%FT%TZ} lies {why}",
                 hint="Change that date or `slice` of the job, or leave these keys out.",
             )
-
-    def refuse_key(self, api: AirflowApi, key: str) -> None:
-        """Raise UnfitRunError for a partition key in another format than those of the DAG."""
-        if not self.details.get("timetable_partitioned"):
-            if self.details.get("timetable_summary") == "PartitionedAtRuntime":
-                return
-            raise UnfitRunError(
-                f"DAG {self.id} is not partitioned, and takes no partition key",
-                hint='Give the job another `slice`: "interval", "logical_date" or "conf".',
-            )
-        query = {"order_by": "-run_after", "limit": 100}
-        runs = api.get(f"/dags/{segment(self.id)}/dagRuns", query)["dag_runs"]
-        # Other keys cannot be checked: some timetables take any text.
-        known = [run["partition_key"] for run in runs if run.get("partition_date")]
-        if known and _shape(key) not in map(_shape, known):
-            raise UnfitRunError(
-                f"DAG {self.id} writes partition keys as {known[0]}, and not as {key}",
-                hint='Declare the format (strftime): slice = "partition_key %Y-%m-%dT%H:%M:%S".',
-            )
-
-
-def _shape(key: str) -> str:
-    return re.sub(r"\d", "0", key)
 
 
 def read_dag(api: AirflowApi, dag: str) -> Dag:

@@ -219,16 +219,12 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             refuse_unready(self._api, self._dag(name))
         now = self._api.now()
         planned: list[tuple[PlannedRun, DagTasks, Slice]] = []
-        keyed = set[tuple[str, str]]()
         for run in runs:
             task = tasks[run.job]
             dag = self._dag(task.dag)
             dag.refuse_missing(task.tasks)
             slice_ = self._slice(task, spec_of(run))
             dag.refuse_slice(slice_, now)
-            if slice_.key is not None and (dag.id, slice_.kind) not in keyed:
-                dag.refuse_key(self._api, slice_.key)
-                keyed.add((dag.id, slice_.kind))
             planned.append((run, task, slice_))
         self._new_runs.judge(planned, self._dags)
 

@@ -6,23 +6,19 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
 from lineage_backfill.engines.airflow.dag import Dag
 from lineage_backfill.engines.airflow.slices import Slice, instant
-from lineage_backfill.errors import EngineError, EngineRefusalError, GuardRailError, UnfitRunError
+from lineage_backfill.errors import EngineError, GuardRailError, UnfitRunError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
 _SHOWN = 5
-#: How far ahead of a run Airflow is asked: from its own date, Airflow 3.3 leaves a cron run out
-#: whose next local time the clock skips.
-_AHEAD = (timedelta(0), timedelta(hours=3))
 _PART = re.compile(r"{(key|start|end)}")
 
 
@@ -93,26 +89,6 @@ class NewRuns:
                 f"the run of DAG {dag.id} for {slice_.label} was deleted since the backfill began",
                 hint="`resume` the backfill: it then creates the run once all its inputs are done.",
             )
-        if slice_.start is None or not dag.details.get("timetable_periodic", True) or task.cron:
-            return
-        try:
-            if any(self._fires(dag.id, slice_.start, ahead) for ahead in _AHEAD):
-                return
-        except EngineRefusalError as error:
-            _log.info("the timetable of DAG %s is not confirmed: %s", dag.id, error)
-            return
-        raise UnfitRunError(
-            f"the timetable of DAG {dag.id} ({dag.details.get('timetable_summary')}) has no run"
-            f" at {slice_.start:%FT%TZ}",
-            hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
-        )
-
-    def _fires(self, dag: str, at: datetime, ahead: timedelta) -> bool:
-        start = (at - ahead).isoformat()
-        body = {"dag_id": dag, "from_date": start, "to_date": at.isoformat()}
-        body["reprocess_behavior"] = "none"
-        found = self._api.post("/backfills/dry_run", body, again=True)["backfills"]
-        return at in {instant(one["logical_date"]) for one in found}
 
     def planned(self, dag: str, slice_: Slice) -> set[str]:
         """Return the tasks of a DAG that are planned for a slice."""

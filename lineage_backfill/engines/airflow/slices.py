@@ -111,6 +111,11 @@ def slice_for(kind: str, spec: Mapping[str, Any], zone: str, grid: Grid | None) 
         first, last = (start, end) if grid is None else _interval(job, start, end, grid, zone)
     else:
         first = last = shifted(start, end, length_of(kind), zone)
+        if grid is not None and first != _firing(grid, grid.at(int(first.timestamp())), zone):
+            raise UnfitRunError(
+                f"the timetable of the DAG has no run at {first:%FT%TZ} for a key of job {job}",
+                hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
+            )
     return Slice(kind=kind, label=f"{first:%Y-%m-%dT%H:%M:%S}Z", start=first, end=last)
 
 
