@@ -60,23 +60,16 @@ class AirflowApi:
     def refuse_other_versions(self) -> None:
         """Raise UnfitRunError if this is not Airflow 3; needs no account."""
         answer = self._http.get("/api/v2/version")
-        version = _version(answer)
-        if answer.status == 404:
-            old = self._http.get("/api/v1/version")
-            version = _version(old) or ("" if old.status == 404 else "2")
-        elif not answer.ok:  # behind a proxy that needs a login
+        if answer.ok or answer.status == 404:
+            version = _version(answer)
+        else:  # behind a proxy that needs a login
             version = str(self.get("/version")["version"])
-        if not version:
-            raise UnfitRunError(
-                f"{self.url} is not an api-server of Airflow 3: /api/v2/version names no version",
-                hint="Correct `url` of this engine: the address before /api/v2.",
-            )
         if not version.startswith("3."):
             raise UnfitRunError(
-                f"Airflow {version} at {self.url} is not supported: the engine airflow needs the"
-                " REST API v2 of Airflow 3",
-                hint="Upgrade it to Airflow 3, or run its jobs with the engine command, which can"
-                " call Airflow's own CLI.",
+                f"{self.url} is not an api-server of Airflow 3: /api/v2/version names"
+                f" {version or 'no version'}",
+                hint="Correct `url` of this engine: the address before /api/v2. Jobs of an older"
+                " Airflow run with the engine command, which can call Airflow's own CLI.",
             )
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:

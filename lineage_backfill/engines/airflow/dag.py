@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
@@ -13,6 +14,8 @@ from lineage_backfill.engines.airflow.slices import PREFIX, Slice, instant, slic
 from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageError
 from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
+
+_NEWEST = 100  # runs that are read of a DAG without dates and keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,27 @@ def read_dag(api: AirflowApi, dag: str) -> Dag:
         )
     tasks = api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
     return Dag(details, {one["task_id"]: one for one in tasks})
+
+
+def runs_of(api: AirflowApi, dag: str, slices: Sequence[Slice]) -> list[Mapping[str, Any]]:
+    """Return the runs around some slices of a DAG, or its newest runs if they name no time or key.
+
+    Of one date or key, the newest come first.
+    """
+    dated = [(one.start, one.end) for one in slices if one.start and one.end]
+    queries = [{"partition_key_prefix_pattern": one.key} for one in slices if one.key is not None]
+    if dated:
+        last = max(end + (end - start) for start, end in dated)
+        first = min(start for start, _ in dated)
+        query = {"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()}
+        queries.append(query)
+    found: list[Mapping[str, Any]] = []
+    for query in queries or [{}]:
+        listed = api.listed(
+            f"/dags/{segment(dag)}/dagRuns", {**query, "order_by": "-run_after"}, "dag_runs"
+        )
+        found += islice(listed, None if query else _NEWEST)
+    return found
 
 
 def refuse_unready(api: AirflowApi, dag: Dag) -> None:

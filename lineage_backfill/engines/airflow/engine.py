@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.airflow.active import active_keys
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready
+from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready, runs_of
 from lineage_backfill.engines.airflow.new_runs import NewRuns
 from lineage_backfill.engines.airflow.slices import Slice
 from lineage_backfill.engines.airflow.step import (
@@ -53,7 +52,6 @@ from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
 _ROUNDS = 4  # reads of a run that others change meanwhile
-_MOST = 100  # newest runs around a slice that are read
 _LOGGED = 20  # task instances whose logs are kept
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
@@ -95,8 +93,10 @@ class _Attempt(WatchedAttempt):
         since = self.floor if self.run_id == self.own_id else self.since
         return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
 
-    def is_next(self, run: Mapping[str, Any]) -> bool:
-        """Whether a run may do this attempt's work, or disturb it: it is active, or a late one."""
+    def fits(self, run: Mapping[str, Any]) -> bool:
+        """Whether a run is of this slice; of an asset, each run that is active or a late one."""
+        if self.slice.kind != "asset":
+            return self.slice.fits(run)
         is_followed = run["dag_run_id"] in (self.run_id, self.own_id)
         is_late = datetime.fromisoformat(run["run_after"]) >= self.since
         return is_followed or is_late or run["state"] not in ENDED
@@ -214,13 +214,12 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         """Refuse runs that Airflow cannot run, or would run with more than is planned."""
         self._upstream |= {run.id: run.upstream for run in runs}
         self._dags.clear()
-        tasks = {job: self._task(job) for job in {run.job for run in runs}}
-        for name in {task.dag: task for task in tasks.values()}:
+        for name in {self._task(run.job).dag for run in runs}:
             refuse_unready(self._api, self._dag(name))
         now = self._api.now()
         planned: list[tuple[PlannedRun, DagTasks, Slice]] = []
         for run in runs:
-            task = tasks[run.job]
+            task = self._task(run.job)
             dag = self._dag(task.dag)
             dag.refuse_missing(task.tasks)
             slice_ = self._slice(task, spec_of(run))
@@ -343,25 +342,16 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
     def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
         """Return the runs of an attempt's slice, the one to use first."""
-        runs, wanted = f"/dags/{segment(one.task.dag)}/dagRuns", one.slice
+        wanted, dag = one.slice, one.task.dag
         if wanted.kind == "conf":
-            found = self._api.find(f"{runs}/{segment(one.own_id)}")
+            found = self._api.find(f"/dags/{segment(dag)}/dagRuns/{segment(one.own_id)}")
             return [] if found is None else [found]
-        query: dict[str, Any] = {"order_by": "-run_after"}
-        if wanted.start is not None and wanted.end is not None:
-            last = wanted.end + (wanted.end - wanted.start)
-            query |= {"logical_date_gte": wanted.start.isoformat()}
-            query |= {"logical_date_lte": last.isoformat()}
-        elif wanted.key is not None:
-            query["partition_key_prefix_pattern"] = wanted.key
-        listed = list(islice(self._api.listed(runs, query, "dag_runs"), _MOST))
-        if wanted.kind == "asset":
-            return [run for run in listed if one.is_next(run)]
-        fitting = sorted(filter(wanted.fits, listed), key=lambda run: not wanted.is_exact(run))
+        listed = runs_of(self._api, dag, [wanted])
+        fitting = sorted(filter(one.fits, listed), key=lambda run: not wanted.is_exact(run))
         taken = [run for run in listed if wanted.start is not None and wanted.is_exact(run)]
         if not fitting and taken:
             raise EngineError(
-                f"run {taken[0]['dag_run_id']} of DAG {one.task.dag} covers"
+                f"run {taken[0]['dag_run_id']} of DAG {dag} covers"
                 f" {taken[0]['data_interval_start']} .. {taken[0]['data_interval_end']}, not"
                 f" {wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
                 hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
@@ -574,7 +564,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         run = alive.get(place)
         own = [view for view in views.get(place, ()) if view.task in one.task.tasks]
         is_alone = not any(
-            dag == one.task.dag and name != one.run_id and one.slice.fits(other)
+            dag == one.task.dag and name != one.run_id and one.fits(other)
             for (dag, name), other in alive.items()
         )
         waits = decide(run, own, one.task.tasks, one.mark).act is Act.WAIT

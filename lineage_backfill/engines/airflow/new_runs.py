@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lineage_backfill import redaction
-from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.dag import Dag
+from lineage_backfill.engines.airflow.api import AirflowApi
+from lineage_backfill.engines.airflow.dag import Dag, runs_of
 from lineage_backfill.engines.airflow.slices import Slice, instant
 from lineage_backfill.errors import EngineError, GuardRailError, UnfitRunError
 from lineage_backfill.model import DatasetRef
@@ -136,28 +136,9 @@ class NewRuns:
 
     def _without_run(self, dag: str, slices: Sequence[Slice]) -> list[Slice]:
         """Return the slices for which Airflow has no run."""
-        runs = f"/dags/{segment(dag)}/dagRuns"
-        dated = [(one.start, one.end) for one in slices if one.start and one.end]
-        there: list[Mapping[str, Any]] = []
-        if dated:
-            longest = max(end - start for start, end in dated)
-            query = {
-                "logical_date_gte": min(start for start, _ in dated).isoformat(),
-                "logical_date_lte": (max(end for _, end in dated) + longest).isoformat(),
-            }
-            there = list(self._api.listed(runs, query, "dag_runs"))
-        dates = {instant(run["logical_date"]) for run in there}
-        starts = {one.start for one in slices}
-        there = [run for run in there if instant(run["logical_date"]) not in starts]
-        absent = []
-        for one in slices:
-            if one.key is not None:
-                query = {"partition_key_prefix_pattern": one.key, "order_by": "-run_after"}
-                there = self._api.get(runs, {**query, "limit": 100})["dag_runs"]
-            is_exact = one.start is not None and one.start in dates
-            if not is_exact and not any(map(one.fits, there)):
-                absent.append(one)
-        return absent
+        there = runs_of(self._api, dag, slices)
+        dates = {instant(run["logical_date"]) for run in there} - {None}
+        return [one for one in slices if one.start not in dates and not any(map(one.fits, there))]
 
     def _name_consumers(self, dag: Dag) -> None:
         """Warn of DAGs outside the plan that Airflow starts when planned tasks succeed."""

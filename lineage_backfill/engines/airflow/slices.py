@@ -38,10 +38,8 @@ class Slice:
         """Whether a run of Airflow is for this slice: it covers most of it, and little else."""
         if self.key is not None:
             return run.get("partition_key") == self.key
-        if self.start is None or self.end is None:
-            return self.kind == "asset"
         start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
-        if start is None or end is None:
+        if self.start is None or self.end is None or start is None or end is None:
             return False
         if start == end or self.start == self.end:
             return instant(run["logical_date"]) == self.start
