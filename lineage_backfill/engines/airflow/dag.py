@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
-from lineage_backfill.engines.airflow.slices import PREFIX, Slice, instant, slice_for
+from lineage_backfill.engines.airflow.slices import PREFIX, Slice, instant
 from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageError
 from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
@@ -34,15 +34,6 @@ class Dag:
     def version(self) -> int:
         """The number of its newest version."""
         return int((self.details.get("latest_dag_version") or {}).get("version_number", 0))
-
-    def slice_of(self, task: DagTasks, spec: Mapping[str, Any], zone: str) -> Slice:
-        """Return the slice of a run spec, whose keys are of a zone.
-
-        Raises UnfitRunError if it has none.
-        """
-        is_whole = [one["key"] for one in spec.get("keys") or ()] == ["*"]
-        kind = self.kind(task, is_whole=is_whole)
-        return slice_for(kind, spec, *self.firings(task, zone))
 
     def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
         """Return what a run key means to this DAG; raises UnfitRunError if it must be declared.
@@ -112,19 +103,13 @@ class Dag:
         at = slice_.start
         if at is None:
             return
-        begin, end = self.details["start_date"], self.details["end_date"]
-        why = ""
-        if begin and at < datetime.fromisoformat(begin):
-            why = f"before the start_date {begin} of DAG {self.id}: Airflow would call its run a"
-            why += " success without running a task"
-        elif end and at > datetime.fromisoformat(end):
-            why = f"after the end_date {end} of DAG {self.id}"
-        elif at > now:
-            why = f"in the future, and DAG {self.id} would run no task for it"
-        if why:
+        begin, end = instant(self.details["start_date"]), instant(self.details["end_date"])
+        if at < (begin or at) or at > min(end or now, now):
             raise UnfitRunError(
-                f"{at:%FT%TZ} lies {why}",
-                hint="Change that date or `slice` of the job, or leave these keys out.",
+                f"Airflow would run no task for {at:%FT%TZ}: DAG {self.id} runs from"
+                f" {begin or 'any time'} until {end or 'now'}",
+                hint="Change its start_date or end_date, or `slice` of the job, or leave these"
+                " keys out.",
             )
 
 

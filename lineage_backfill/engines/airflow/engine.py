@@ -20,7 +20,7 @@ from lineage_backfill.engines.airflow.active import active_keys
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
 from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready, runs_of
 from lineage_backfill.engines.airflow.new_runs import NewRuns
-from lineage_backfill.engines.airflow.slices import Slice
+from lineage_backfill.engines.airflow.slices import Slice, slice_for
 from lineage_backfill.engines.airflow.step import (
     ENDED,
     Act,
@@ -51,7 +51,6 @@ from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
-_ROUNDS = 4  # reads of a run that others change meanwhile
 _LOGGED = 20  # task instances whose logs are kept
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
@@ -299,14 +298,14 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
         calendar = self._calendar(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
-        found = self._dag(task.dag).slice_of(task, spec, calendar.zone if calendar else "UTC")
-        if spec.get("undo") and found.kind != "conf":
+        dag = self._dag(task.dag)
+        kind = dag.kind(task, is_whole=[one["key"] for one in spec.get("keys") or ()] == ["*"])
+        if spec.get("undo") and kind != "conf":
             raise UnfitRunError(
-                f"{spec['job']['name']} cannot be undone: with slice {found.kind} it would run"
-                " again",
+                f"{spec['job']['name']} cannot be undone: with slice {kind} it would run again",
                 hint='Only runs with `slice = "conf"` can be undone.',
             )
-        return found
+        return slice_for(kind, spec, *dag.firings(task, calendar.zone if calendar else "UTC"))
 
     def attempt(self, files: AttemptFiles) -> _Attempt:
         """Return an attempt with what the run store knows of it."""
@@ -412,20 +411,17 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
     def _advance(self, one: _Attempt) -> None:
         with one.busy:
-            for _ in range(_ROUNDS):
-                if one.handle not in self._watched:
-                    return
-                step, rival = self._look(one)
-                self._identified(one)
-                try:
-                    if self._done(one, step, rival):
-                        return
-                except EngineRefusalError as error:
-                    if error.status not in _CHANGED:
-                        raise
+            if one.handle not in self._watched:
+                return
+            step, rival = self._look(one)
+            self._identified(one)
+            try:
+                self._take(one, step, rival)
+            except EngineRefusalError as error:
+                if error.status not in _CHANGED:  # the next poll sees what has changed
+                    raise
 
-    def _done(self, one: _Attempt, step: Step, rival: Mapping[str, Any] | None) -> bool:
-        """Take a step; False if Airflow must be read again."""
+    def _take(self, one: _Attempt, step: Step, rival: Mapping[str, Any] | None) -> None:
         if step.act is Act.FAIL:
             self._fail(one, step.text)
         elif step.act is Act.SUCCEED:
@@ -439,7 +435,6 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             # Airflow has started its own run of the key: it counts, and ours ends.
             self._stop(one.run)
             one.adopt(rival, {})
-            return False
         elif step.act is Act.WAIT:
             self._await(one)
         else:
@@ -447,7 +442,6 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             dag.refuse_missing(one.task.tasks)
             dag.refuse_paused()
             self._create(one) if step.act is Act.CREATE else self._clear(one)
-        return True
 
     def _await(self, one: _Attempt) -> None:
         """Fail an attempt for which Airflow has not started a run in time."""
