@@ -34,13 +34,11 @@ def active_keys(
     }
     keys = NOTHING
     found = api.task_instances([task.dag], list(runs), task.tasks) if runs else ()
-    for name in {one["dag_run_id"] for one in found if _is_unfinished(one, runs)}:
-        keys |= touched_keys(_observed(job, kind, runs[name], calendar.zone), calendar)
+    for one in found:
+        run = runs[one["dag_run_id"]]
+        if TaskView.of(one).is_active(run):
+            keys |= touched_keys(_observed(job, kind, run, calendar.zone), calendar)
     return keys
-
-
-def _is_unfinished(answer: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> bool:
-    return TaskView.of(answer).is_active(runs[answer["dag_run_id"]])
 
 
 def _observed(job: JobRef, kind: str, run: Mapping[str, Any], zone: str) -> ObservedRun:

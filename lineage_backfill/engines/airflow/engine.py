@@ -458,7 +458,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def _create(self, one: _Attempt) -> None:
         dag, wanted = self._dag(one.task.dag), one.slice
         conf = self._new_runs.conf(one.task, wanted, one.spec)
-        self._new_runs.refuse(dag, wanted, one.task)
+        self._new_runs.refuse_deleted(dag.id, wanted)
         one.run_id, one.origin, one.tries = one.own_id, Origin.CREATED, {}
         self._record(one)
         body = {"dag_run_id": one.own_id, "conf": conf, "note": _note(one.spec), **wanted.body()}

@@ -37,7 +37,7 @@ class NewRuns:
         self._writers = writers
         self._groups: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._upstream: dict[str, Sequence[str]] = {}
-        self._absent = set[tuple[str, Slice]]()
+        self._present = set[tuple[str, Slice]]()
         self.waits: dict[str, Collection[str]] = {}
         self.also_writes: dict[str, Collection[DatasetRef]] = {}
 
@@ -46,7 +46,7 @@ class NewRuns:
     ) -> None:
         """Refuse new runs that would write more than is planned, before any run has begun."""
         self._groups.clear()
-        self._absent.clear()
+        self._present.clear()
         self.waits, self.also_writes = {}, {}
         for run, task, slice_ in planned:
             self._groups.setdefault((task.dag, slice_), {})[run.id] = task
@@ -57,7 +57,7 @@ class NewRuns:
                 risky[dag].append(slice_)
         for dag, slices in risky.items():
             absent = self._without_run(dag, slices)
-            self._absent |= {(dag, slice_) for slice_ in absent}
+            self._present |= {(dag, one) for one in {*slices} - {*absent}}
             self._judge_dag(dags[dag], absent)
         for dag in dict.fromkeys(dag for dag, _ in self._groups):
             self._name_consumers(dags[dag])
@@ -67,9 +67,16 @@ class NewRuns:
         for slice_ in absent:
             group = self._groups[dag.id, slice_]
             along |= dag.tasks.keys() - self.planned(dag.id, slice_)
-            self._refuse_writers(dag.id, slice_)
-            others = self._others(dag.id, slice_).values()
-            if written := sorted({one for each in others for one in each}):
+            others = self._others(dag.id, slice_)
+            if others and not all(task.whole_dag for task in group.values()):
+                shown = ", ".join(f"{dag.id}.{task}" for task in sorted(others)[:_SHOWN])
+                raise GuardRailError(
+                    f"DAG {dag.id} has no run for {slice_.label}, and a new one would also run"
+                    f" tasks that write and are not planned for it: {shown}",
+                    hint="Give the planned jobs of this DAG `whole_dag = true` to run them as well,"
+                    " let Airflow run the slice first, or leave these keys out.",
+                )
+            if written := sorted({one for each in others.values() for one in each}):
                 self.also_writes |= dict.fromkeys(group, written)
             above = {name for run in group for name in self._upstream[run]} - group.keys()
             if len(group) > 1:
@@ -80,13 +87,11 @@ class NewRuns:
                 len(absent), dag.id, ", ".join(sorted(along)),
             )  # fmt: skip
 
-    def refuse(self, dag: Dag, slice_: Slice, task: DagTasks) -> None:
-        """Raise EngineError for a run that should not be created now, after all."""
-        self._refuse_writers(dag.id, slice_, own=task.tasks)
-        is_single = len(self._groups.get((dag.id, slice_), ())) <= 1
-        if not is_single and (dag.id, slice_) not in self._absent:
+    def refuse_deleted(self, dag: str, slice_: Slice) -> None:
+        """Raise EngineError for a run that was there when the backfill began."""
+        if (dag, slice_) in self._present:
             raise EngineError(
-                f"the run of DAG {dag.id} for {slice_.label} was deleted since the backfill began",
+                f"the run of DAG {dag} for {slice_.label} was deleted since the backfill began",
                 hint="`resume` the backfill: it then creates the run once all its inputs are done.",
             )
 
@@ -121,18 +126,6 @@ class NewRuns:
         """Return the tasks that write and are not planned for a slice."""
         planned = self.planned(dag, slice_)
         return {task: of for task, of in self._writers(dag).items() if task not in planned}
-
-    def _refuse_writers(self, dag: str, slice_: Slice, own: Collection[str] = ()) -> None:
-        group = self._groups.get((dag, slice_), {})
-        others = self._others(dag, slice_).keys() - {*own}
-        if others and not all(task.whole_dag for task in group.values()):
-            shown = ", ".join(f"{dag}.{task}" for task in sorted(others)[:_SHOWN])
-            raise GuardRailError(
-                f"DAG {dag} has no run for {slice_.label}, and a new one would also run tasks that"
-                f" write and are not planned for it: {shown}",
-                hint="Give the planned jobs of this DAG `whole_dag = true` to run them as well, let"
-                " Airflow run the slice first, or leave these keys out.",
-            )
 
     def _without_run(self, dag: str, slices: Sequence[Slice]) -> list[Slice]:
         """Return the slices for which Airflow has no run."""
