@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.plans.notice import Notice
 from lineage_backfill.project.locations import dataset_storage
 
@@ -36,15 +37,28 @@ def with_covered(
     found = _found(snapshot, is_counted)
     if not found:
         return snapshot
-    covering = [node for node in snapshot.jobs.values() if any(one in found for one in _read(node))]
-    made = {node.ref: _covering(node, found) for node in covering}
-    if closing := _closing(replace(snapshot, jobs={**snapshot.jobs, **made})):
-        made = {node.ref: _covering(node, found, closing.get(node.ref, ())) for node in covering}
-        text = " is read by a folder or glob, but made from what its reader writes; left out"
-        left = sorted({one for several in closing.values() for one in several})
-        found_out = (Notice(text, str(one), leaves_out=True) for one in left)
-        snapshot = replace(snapshot, notices=(*snapshot.notices, *found_out))
-    return replace(snapshot, jobs={**snapshot.jobs, **made})
+    jobs, left = dict(snapshot.jobs), set[DatasetRef]()
+    for node in snapshot.jobs.values():
+        if any(one in found for one in _read(node)):
+            below = _made_from(node, snapshot)
+            jobs[node.ref] = _covering(node, found, below)
+            left |= below.difference(node.writes).intersection(
+                one for ref in node.reads for one in found.get(ref, ())
+            )
+    text = " is read by a folder or glob, but made from what its reader writes; left out"
+    notices = (Notice(text, str(one), leaves_out=True) for one in sorted(left))
+    return replace(snapshot, jobs=jobs, notices=(*snapshot.notices, *notices))
+
+
+def _made_from(node: JobNode, snapshot: LineageSnapshot) -> set[DatasetRef]:
+    """Return what a job writes, and all that is made from it: to read it would be a cycle."""
+    found, front = set(node.writes), [*node.writes]
+    while front:
+        for job in snapshot.readers.get(front.pop(), ()):
+            new = set(snapshot.jobs[job].writes) - found
+            found |= new
+            front += new
+    return found
 
 
 def _found(
@@ -66,37 +80,6 @@ def _found(
     return found
 
 
-def _closing(snapshot: LineageSnapshot) -> Mapping[JobRef, set[DatasetRef]]:
-    """Return the covered datasets that are made from what their readers write, by reader."""
-    covering = {ref: node.covers for ref, node in snapshot.jobs.items() if node.covers}
-    seen, front = set(covering), list(covering)
-    while front:
-        below = {
-            one
-            for ref in snapshot.jobs[front.pop()].writes
-            for one in snapshot.readers.get(ref, ())
-        }
-        front += below - seen
-        seen |= below
-    covered = {one for pairs in covering.values() for _, one in pairs}
-    if not any(ref in covered for job in seen for ref in snapshot.jobs[job].writes):
-        return {}
-    import networkx as nx  # slow to load, and such cycles are rare
-
-    known = LineageSnapshot.of(snapshot.jobs[ref] for ref in seen)
-    place = {
-        ref: number
-        for number, group in enumerate(nx.strongly_connected_components(known.graph()))
-        for ref in group
-    }
-    found: dict[JobRef, set[DatasetRef]] = {}
-    for job, pairs in covering.items():
-        for _, one in pairs:
-            if place[one] == place[job]:
-                found.setdefault(job, set()).add(one)
-    return found
-
-
 def _read(node: JobNode) -> Iterable[DatasetRef]:
     return (*node.reads, *node.former_reads)
 
@@ -104,10 +87,10 @@ def _read(node: JobNode) -> Iterable[DatasetRef]:
 def _covering(
     node: JobNode,
     found: Mapping[DatasetRef, tuple[DatasetRef, ...]],
-    closing: Iterable[DatasetRef] = (),
+    below: AbstractSet[DatasetRef],
 ) -> JobNode:
-    """Return the job with what the names that it reads contain, except what it writes itself."""
-    own = {*node.reads, *node.writes, *closing}
+    """Return the job with what the names that it reads contain, except what is made `below` it."""
+    own = {*node.reads, *below}
     covers = {one: ref for ref in node.reads for one in found.get(ref, ()) if one not in own}
     reads = {*node.reads, *covers}
     former = {one for ref in node.former_reads for one in found.get(ref, ())}
