@@ -14,7 +14,7 @@ from lineage_backfill.cli.requests import asks_logs, job_and_keys, load_request,
 from lineage_backfill.cli.values import read_moment, read_now
 from lineage_backfill.critic.explain import Explanation
 from lineage_backfill.errors import StoreError, UsageError
-from lineage_backfill.plans.document import RunReader, plan_from_dict
+from lineage_backfill.plans.document import plan_from_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
 from lineage_backfill.runs.estimate import Estimate
@@ -98,7 +98,7 @@ def _refuse_other_lineage(loaded: Request, workspace: Workspace) -> None:
 
 def load_plan(file: Path) -> Plan:
     """Return a saved plan; raises UsageError with the file if it is not one."""
-    document = documents.load(file, RunReader())
+    document = documents.load(file)
     try:
         return plan_from_dict(document)
     except UsageError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -16,7 +16,6 @@ from lineage_backfill.plans.plan import (
     PlannedRun,
 )
 
-T = TypeVar("T")
 SCHEMA_VERSION: Final = 1
 
 
@@ -30,32 +29,6 @@ def plan_members(plan: Plan) -> Iterator[tuple[str, Any]]:
     yield "schema_version", SCHEMA_VERSION
     yield "kind", "plan"
     yield from plan.with_id()
-
-
-class RunReader:
-    """Builds the runs of a plan while it is parsed: an `object_hook` for `json.loads`.
-
-    Equal parts of many runs are stored once.
-    """
-
-    _MEMBERS = frozenset(PlannedRun.__struct_fields__)
-
-    def __init__(self) -> None:
-        self._held: dict[object, Any] = {}
-
-    def __call__(self, found: dict[str, Any]) -> Any:
-        if found.keys() != self._MEMBERS:
-            return found
-        try:
-            return _read_run(found, self._hold)
-        except (KeyError, TypeError, AttributeError):
-            return found  # `plan_from_dict` reports the error
-
-    def _hold(self, value: T) -> T:
-        try:
-            return self._held.setdefault(value, value)  # type: ignore[no-any-return]
-        except TypeError:  # the keys of a product are mappings
-            return value
 
 
 def plan_from_dict(document: Any, *, only_shown: bool = False) -> Plan:
@@ -126,17 +99,15 @@ def _read_job(part: Mapping[str, Any]) -> PlannedJob:
     )
 
 
-def _read_run(part: Any, hold: Callable[[Any], Any] = lambda value: value) -> PlannedRun:
-    if isinstance(part, PlannedRun):
-        return part
+def _read_run(part: Any) -> PlannedRun:
     return PlannedRun(
-        id=hold(part["id"]),
-        job=hold(JobRef(part["job"]["namespace"], part["job"]["name"])),
+        id=part["id"],
+        job=JobRef(part["job"]["namespace"], part["job"]["name"]),
         partitions=tuple(part["partitions"]),
         count=part["count"],
         wave=part["wave"],
-        upstream=tuple(map(hold, part["upstream"])),
-        engine=hold(part["engine"]),
-        reads=tuple([hold(_read_partitions(one)) for one in part["reads"]]),
-        writes=tuple([hold(_read_partitions(one)) for one in part["writes"]]),
+        upstream=tuple(part["upstream"]),
+        engine=part["engine"],
+        reads=tuple(map(_read_partitions, part["reads"])),
+        writes=tuple(map(_read_partitions, part["writes"])),
     )

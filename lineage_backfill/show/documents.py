@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from lineage_backfill.runspec import strict_json
 
 #: A document, or its members one by one; an iterator as a value is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
-Hook = Callable[[dict[str, Any]], Any]
 _encode = json.JSONEncoder(check_circular=False).encode
 
 
@@ -80,17 +79,14 @@ def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> Non
         raise not_written(path, error) from error
 
 
-def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
+def load(path: Path, *, unique: bool = False) -> Any:
     """Read a JSON file; `unique` refuses duplicate members of an object.
 
-    `hook` is called with each object and returns its replacement.
     Raises UsageError if the file does not exist or is not JSON.
     """
     try:
         text = read_file(path).decode()
-        return json.loads(
-            text, object_hook=hook, object_pairs_hook=strict_json.unique if unique else None
-        )
+        return json.loads(text, object_pairs_hook=strict_json.unique if unique else None)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", hint="Check the path."

@@ -50,7 +50,7 @@ from lineage_backfill import (
 )
 
 try:
-    from lineage_backfill.plans.document import RunReader, plan_members
+    from lineage_backfill.plans.document import plan_members
     from lineage_backfill.show import documents
 except ImportError:  # code beside this one, which makes documents whole and writes them elsewhere
     documents = importlib.import_module("lineage_backfill.telling.documents")
@@ -363,7 +363,7 @@ def single_hours() -> dict[str, Any]:
         documents.save(plan_members(plan), file)
         wrote, peak = time.perf_counter() - begin, _peak()
         begin = time.perf_counter()
-        read = plan_from_dict(documents.load(file, RunReader()))
+        read = plan_from_dict(documents.load(file))
         return {
             "case": SINGLE_HOURS,
             "ms": round(wrote * 1e3),

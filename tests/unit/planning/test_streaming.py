@@ -10,8 +10,6 @@ import pytest
 
 from lineage_backfill.plans import plan as plans
 from lineage_backfill.plans.document import (
-    RunReader,
-    plan_from_dict,
     plan_members,
     plan_to_dict,
 )
@@ -60,15 +58,6 @@ def test_runs_come_in_the_same_order_however_often_they_are_gone_through() -> No
     found = made("2024-03-28T00")
     assert found.details.runs is not None
     assert tuple(found.details.runs) == tuple(found.details.runs) == found.runs
-
-
-def test_a_plan_is_the_same_read_by_its_runs_or_whole(tmp_path: Path) -> None:
-    found = made("2024-03-28T00")
-    documents.save(plan_members(found), tmp_path / "plan.json")
-    read = plan_from_dict(documents.load(tmp_path / "plan.json", RunReader()))
-    assert read == found
-    assert read.runs == found.runs
-    assert plan_from_dict(documents.load(tmp_path / "plan.json")).runs == found.runs
 
 
 @pytest.mark.slow
