@@ -1,6 +1,6 @@
 """OpenLineage events in files, plain or gzip, in one pass.
 
-One per line, in arrays, a single one, as records of Kafka's tools, or in the lines of a log.
+One per line, in arrays, a single one, or in the lines of a log.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from lineage_backfill.lineage.events.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.plans.notice import Notice
 from lineage_backfill.sources.envelopes import (
-    TOMBSTONE,
-    after_prefix,
     events_of,
     is_log,
     logged_events,
@@ -38,8 +36,6 @@ from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, p
 #: Endings of event files in a directory, also with `.gz`; a file named itself is always read.
 _STRICT = (".json", ".ndjson", ".jsonl")  # holds events alone; others may be the log of a program
 SUFFIXES = (*_STRICT, ".log")
-#: Files that Kafka Connect writes next to the records of a topic.
-_BESIDE = (".keys.json", ".headers.json")
 #: The longest event, in bytes; lineage is untrusted input.
 MAX_EVENT = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -48,7 +44,10 @@ _CHUNK = 1024 * 1024
 _PATIENCE, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
-_HINT = "Repair or remove that line: nothing is planned from partial lineage."
+_HINT = (
+    "Repair or remove that line: nothing is planned from partial lineage. A dump with more around"
+    " its events, as records of Kafka, is read if its name ends with .log."
+)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GZIP_MAGIC = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # of byte order
@@ -94,7 +93,7 @@ class EventSource:
                 for file in _files(path, notices):
                     _log.info("reading %s, %d bytes", file.name, file.size)
                     torn = notices if self._allow_torn else None
-                    _fold(file, add, torn, notices)
+                    _fold(file, add, torn)
         return notices
 
 
@@ -128,8 +127,7 @@ def _local(path: str) -> Iterator[EventFile]:
 
 
 def _is_event_file(name: str) -> bool:
-    name = name.removesuffix(".gz")
-    return name.endswith(SUFFIXES) and not name.endswith(_BESIDE)
+    return name.removesuffix(".gz").endswith(SUFFIXES)
 
 
 def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
@@ -188,22 +186,14 @@ def _fold(
     file: EventFile,
     add: Callable[[Any], None],
     torn: list[Notice] | None,
-    notices: list[Notice],
-    read: Callable[[bytes], Any] = parse_event,
 ) -> None:
     """Add the events of a file; an incomplete last line is an error, or added to `torn`."""
-    place, tombstones = _Place(file.name), 0
+    place = _Place(file.name)
     with _opened(file) as raw:
         try:
-            for value in _values(_unpacked(raw), place, torn, read):
-                if type(value) is dict and "eventTime" in value:
-                    add(value)
-                    continue
-                for event in events_of(value, read):
-                    if event is TOMBSTONE:
-                        tombstones += 1
-                    else:
-                        add(event)
+            for value in _values(_unpacked(raw), place, torn):
+                for event in events_of(value):
+                    add(event)
         except LineageError as error:
             raise LineageError(f"{place}: {error}", hint=error.hint or _HINT) from error
         except (ValueError, RecursionError) as error:
@@ -213,9 +203,6 @@ def _fold(
                 f"{place}: cannot be read from here on: {reason(error)}",
                 hint="Copy the file again.",
             ) from error
-    if tombstones:
-        text = f": records without a value (tombstones of Kafka): {tombstones:,}"
-        notices.append(Notice(text, file.name))
 
 
 def _opened(file: EventFile) -> BinaryIO:
@@ -231,9 +218,7 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, gzip.open(raw)) if packed else raw
 
 
-def _values(
-    stream: BinaryIO, place: _Place, torn: list[Notice] | None, read: Callable[[bytes], Any]
-) -> Iterator[Any]:
+def _values(stream: BinaryIO, place: _Place, torn: list[Notice] | None) -> Iterator[Any]:
     """Yield each JSON value of a stream: one per line, spread over lines, or in an array."""
     lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
     first = next(((at, line) for at, line in lines if line.removeprefix(_MARK).strip()), None)
@@ -246,15 +231,14 @@ def _values(
         for place.line, line in chain([(number, start)], lines):
             yield from logged_events(line)
         return
-    value = after_prefix(start) or start
-    if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(value)):
+    if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(start)):
         stream.seek(0)
         with TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="\n") as text:
             yield from _document(text, place)
         return
     for place.line, line in chain([(number, start)], lines):
         try:
-            value = _read_line(line, read)
+            value = parse_event(line)
         except ValueError:
             if line.isspace():
                 continue
@@ -262,7 +246,7 @@ def _values(
                 raise
             whole = _awaited(stream, line)  # a writer may be writing it
             if not _is_cut_off(whole):
-                value = _read_line(whole, read)
+                value = parse_event(whole)
             elif torn is None:
                 raise LineageError(
                     "the last line is incomplete: its writer was stopped, or is still writing",
@@ -276,23 +260,12 @@ def _values(
         yield value
 
 
-def _read_line(line: bytes, read: Callable[[bytes], Any]) -> Any:
-    try:
-        return read(line)
-    except ValueError:
-        value = after_prefix(line)
-        if value is None:
-            raise
-        return read(value)
-
-
 def _is_cut_off(line: bytes) -> bool:
     """Whether a last line is the beginning of an event, rather than something else."""
-    value = after_prefix(line) or line
-    is_begun = value.lstrip().startswith((b"{", b'"{\\"'))
+    is_begun = line.lstrip().startswith(b"{")
     if line.endswith(b"\n") or len(line) >= MAX_EVENT or not is_begun:
         return False
-    rest = _STRINGS.sub(b"", value)
+    rest = _STRINGS.sub(b"", line)
     return b'"' in rest or len(re.findall(rb"[{[]", rest)) > len(re.findall(rb"[}\]]", rest))
 
 
