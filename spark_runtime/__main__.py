@@ -131,14 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for replies")
     warm.add_argument("--memory", type=int, metavar="BYTES", help="memory limit of each process")
-    told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
-    place = told.add_mutually_exclusive_group(required=True)
+    changed = commands.add_parser("changes", help="print which partitions of a Delta table changed")
+    place = changed.add_mutually_exclusive_group(required=True)
     place.add_argument("--location", help="where the table is")
     place.add_argument("--table", help="its name in the catalog; needs Spark")
-    start = told.add_mutually_exclusive_group(required=True)
+    start = changed.add_mutually_exclusive_group(required=True)
     start.add_argument("--after", type=int, metavar="VERSION", help="after this version")
     start.add_argument("--since", metavar="INSTANT", help="since this instant")
-    told.add_argument(
+    changed.add_argument(
         "--by",
         default="null",
         metavar="JSON",
@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows runs would change, which they write to clones of their tables; a"
         " JSON list on stdin holds their run specs",
     )
-    for command in (single, code, warm, told, past, again, rows, trial):
+    for command in (single, code, warm, changed, past, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"

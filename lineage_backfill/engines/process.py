@@ -54,11 +54,11 @@ class ProcessEngine(Engine):
 
     @abstractmethod
     def judge(
-        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, reported: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Return the outcome of an attempt whose process has ended, None if unknown.
 
-        `said` is the outcome in its result file, if there is one; `code` the exit code of its
+        `reported` is the outcome in its result file, if there is one; `code` the exit code of its
         process, None if an earlier executor started it. Raises ServiceUnreachableError if the
         outcome cannot be determined now.
         """
@@ -113,14 +113,14 @@ class ProcessEngine(Engine):
         if files.life_sign():
             self._watch(files, None, partial(_await_end, files))
             return handle
-        said = files.outcome()  # checked last: it may have appeared meanwhile
+        reported = files.outcome()  # checked last: it may have appeared meanwhile
         is_claimed = files.claimed_by() is not None
-        if said is None and not is_claimed and not self.is_shared:
+        if reported is None and not is_claimed and not self.is_shared:
             return None
-        if said is None and self.works_elsewhere(files):
+        if reported is None and self.works_elsewhere(files):
             self._watch(files, None, lambda: None)
             return handle
-        outcome = self.judge(files, said=said, code=files.exit_code())
+        outcome = self.judge(files, reported=reported, code=files.exit_code())
         if outcome is None and not is_claimed:
             return None
         self._keep(handle, outcome or _LOST)
@@ -207,14 +207,14 @@ class ProcessEngine(Engine):
         while True:
             began = time.monotonic()
             with suppress(ServiceUnreachableError):  # unknown for now, and checked again
-                said = files.outcome()
-                if said is not None or not self.works_elsewhere(files):
-                    return self._judged(files, said, code)
+                reported = files.outcome()
+                if reported is not None or not self.works_elsewhere(files):
+                    return self._judged(files, reported, code)
             if self._closing.wait(pause_after(time.monotonic() - began, least=_POLL)):
                 return None
 
-    def _judged(self, files: AttemptFiles, said: Outcome | None, code: int | None) -> Outcome:
-        outcome = self.judge(files, said=said, code=code) or _LOST
+    def _judged(self, files: AttemptFiles, reported: Outcome | None, code: int | None) -> Outcome:
+        outcome = self.judge(files, reported=reported, code=code) or _LOST
         is_stopped = str(files.spec_path) in self._cancelled
         if is_stopped and outcome.state is not AttemptState.SUCCEEDED:
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
@@ -242,9 +242,9 @@ def _await_end(files: AttemptFiles) -> None:
 def ended(files: AttemptFiles, code: int) -> Outcome:
     """Return the failure for an exit code; one by a signal counts as transient."""
     signal = signal_of(code)
-    said = f"ended by signal {signal}" if signal else f"ended with exit code {code}"
+    reported = f"ended by signal {signal}" if signal else f"ended with exit code {code}"
     why = cause(files.log(_TAIL))
-    error = f"{said}: {why}" if why else said
+    error = f"{reported}: {why}" if why else reported
     return Outcome(state=AttemptState.FAILED, error=error, transient=signal > 0)
 
 

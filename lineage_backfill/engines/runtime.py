@@ -16,7 +16,7 @@ from lineage_backfill.errors import EnvironmentMissingError, UnfitRunError
 from lineage_backfill.ports import AttemptState, Outcome
 
 _TIMEOUT = 60  # seconds; reading the logs of tables takes far less
-_SAID = re.compile(r"^\w+: (.*)(?:\n  (.+))?\Z", re.MULTILINE)
+_MESSAGE = re.compile(r"^\w+: (.*)(?:\n  (.+))?\Z", re.MULTILINE)
 
 
 def find_jars() -> tuple[str, ...]:
@@ -24,10 +24,10 @@ def find_jars() -> tuple[str, ...]:
     found = _ask("jars")
     if found.returncode == 0:
         return tuple(found.stdout.splitlines())
-    said = _SAID.search(found.stderr.strip())
+    message = _MESSAGE.search(found.stderr.strip())
     raise EnvironmentMissingError(
-        said[1] if said else found.stderr.strip(),
-        hint=(said and said[2]) or "Run `lineage-backfill doctor`.",
+        message[1] if message else found.stderr.strip(),
+        hint=(message and message[2]) or "Run `lineage-backfill doctor`.",
     )
 
 

@@ -37,7 +37,7 @@ class Part:
 
     reads: AbstractSet[DatasetRef]
     writes: AbstractSet[DatasetRef]
-    told: Mapping[DatasetRef, AbstractSet[DatasetRef]]
+    traced: Mapping[DatasetRef, AbstractSet[DatasetRef]]
 
 
 def untold(parts: Iterable[Part]) -> set[DatasetRef]:
@@ -47,8 +47,8 @@ def untold(parts: Iterable[Part]) -> set[DatasetRef]:
     """
     found: set[DatasetRef] = set()
     for part in parts:
-        sources = set[DatasetRef]().union(*part.told.values())
-        is_whole = part.writes <= part.told.keys() and sources <= part.reads | part.writes
+        sources = set[DatasetRef]().union(*part.traced.values())
+        is_whole = part.writes <= part.traced.keys() and sources <= part.reads | part.writes
         if part.writes:
             found |= part.reads - sources if is_whole else part.reads
     return found

@@ -73,8 +73,8 @@ def _base(text: str, graph: Graph) -> set[Ref]:
             ref for ref in graph if isinstance(ref, JobRef) and fnmatchcase(ref.namespace, value)
         }
     if colon and kind in ("tag", "owner"):
-        said = graph.nodes(data=f"{kind}s", default=())
-        found = {ref for ref, words in said if any(fnmatchcase(word, value) for word in words)}
+        tags = graph.nodes(data=f"{kind}s", default=())
+        found = {ref for ref, words in tags if any(fnmatchcase(word, value) for word in words)}
     else:
         found = {ref for ref in graph if _named(ref, text)}
     data = {ref for ref in found if isinstance(ref, DatasetRef)}
@@ -90,7 +90,7 @@ def _hint(text: str, graph: Graph) -> str:
         words = {ref.namespace for ref in graph if isinstance(ref, JobRef)}
     elif colon and kind in ("tag", "owner"):
         known = graph.nodes(data=f"{kind}s", default=())
-        matched = [said for ref, said in known if isinstance(ref, JobRef) or graph.in_degree[ref]]
+        matched = [tags for ref, tags in known if isinstance(ref, JobRef) or graph.in_degree[ref]]
         words = set(chain.from_iterable(matched))
     else:
         kind, colon, value = "", "", text

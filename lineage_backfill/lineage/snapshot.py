@@ -225,8 +225,8 @@ _GRAPH = {
 
 
 def _attributes(node: DatasetNode | JobNode) -> dict[str, Any]:
-    said = {name: getattr(node, name) for name in node.__struct_fields__ if name not in _GRAPH}
-    return {"kind": node.ref.kind, **said}
+    members = {name: getattr(node, name) for name in node.__struct_fields__ if name not in _GRAPH}
+    return {"kind": node.ref.kind, **members}
 
 
 def _ref(ref: DatasetRef | JobRef) -> list[str]:

@@ -24,10 +24,10 @@ def covers(run: Calendar, output: Calendar) -> bool:
         for held, theirs in output.parts:
             if made & held and not refines(theirs.grid, mine.grid, around):
                 return False
-    return all(axis.name in pairs and _told_apart(axis, pairs[axis.name]) for axis in run.statics)
+    return all(axis.name in pairs and _are_distinct(axis, pairs[axis.name]) for axis in run.statics)
 
 
-def _told_apart(axis: StaticAxis, output: StaticAxis) -> bool:
+def _are_distinct(axis: StaticAxis, output: StaticAxis) -> bool:
     """Whether no two keys of a run dimension write the same key of the output."""
     made = 0
     for key in axis.keys:

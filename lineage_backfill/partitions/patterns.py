@@ -41,7 +41,7 @@ _DIRECTIVES: Final[Mapping[str, str]] = {
     "S": r"\d{2}",
 }
 #: The grain that a directive determines, finest first; None: finer than an hour.
-_TOLD: Final[Mapping[str, str | None]] = {
+_BY_LETTER: Final[Mapping[str, str | None]] = {
     "S": None,
     "M": None,
     "H": "hour",
@@ -104,10 +104,10 @@ class NamePattern:
                 f"`pattern` has no placeholder: {self.text}",
                 hint='Mark the part that differs, as in "orders_{day:%Y_%m_%d}".',
             )
-        told = {name: _told([x for one, x in groups if one == name]) for name, _ in groups}
+        stated = {name: _grain_of([x for one, x in groups if one == name]) for name, _ in groups}
         if self.text.startswith("{"):
             stem = stem.lstrip("-_./=")
-        object.__setattr__(self, "placeholders", told)
+        object.__setattr__(self, "placeholders", stated)
         object.__setattr__(self, "stem", stem)
         object.__setattr__(self, "_names", re.compile(expression, re.ASCII))
         object.__setattr__(self, "_groups", tuple(groups))
@@ -136,24 +136,24 @@ class NamePattern:
             if not same:  # a placeholder that occurs twice must have one value
                 return None
         key = {}
-        for placeholder, told in self.placeholders.items():
-            if told == "":
+        for placeholder, stated in self.placeholders.items():
+            if stated == "":
                 key[placeholder] = texts[placeholder]
-            elif label := _label(numbers[placeholder], grain or told):
+            elif label := _label(numbers[placeholder], grain or stated):
                 key[placeholder] = label
             else:
                 return None
         return key
 
 
-def tells(told: str | None, grain: str) -> bool:
-    """Return whether a name with the grain `told` determines a partition of `grain`.
+def tells_grain(stated: str | None, grain: str) -> bool:
+    """Return whether a name with the grain `stated` determines a partition of `grain`.
 
     >>> tells("day", "week"), tells("day", "hour"), tells("", "day")
     (True, False, False)
     """
     order = _FROM_FINE_TO_COARSE
-    return told != "" and order.index(told) <= order.index(grain)
+    return stated != "" and order.index(stated) <= order.index(grain)
 
 
 def escaped(text: str) -> str:
@@ -203,7 +203,7 @@ def _form(name: str, form: str | None) -> tuple[str, tuple[str, ...]]:
     return expression, tuple(letters)
 
 
-def _told(letters: Sequence[str]) -> str | None:
+def _grain_of(letters: Sequence[str]) -> str | None:
     """Return the grain that the directives of one placeholder determine."""
     if letters == [""] * len(letters):
         return ""
@@ -218,7 +218,7 @@ def _told(letters: Sequence[str]) -> str | None:
             "`pattern` has a placeholder without a year",
             hint="Use a format with a whole date, such as %Y-%m-%d.",
         )
-    return next(grain for letter, grain in _TOLD.items() if letter in letters)
+    return next(grain for letter, grain in _BY_LETTER.items() if letter in letters)
 
 
 def _label(number: Mapping[str, int], grain: str | None) -> str | None:

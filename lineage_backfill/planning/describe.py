@@ -91,14 +91,14 @@ class Describer:
 
     def _left(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
         """Return the members about keys and inputs that the plan leaves out."""
-        said: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         if result.by_choice and (result.left or status == "blocked"):
-            said["by_choice"] = True
+            members["by_choice"] = True
         if result.left_causes:
-            said["left"] = list(dict.fromkeys(text for _, text in result.left_causes))
+            members["left"] = list(dict.fromkeys(text for _, text in result.left_causes))
         if result.pruned:
-            said["pruned"] = [self.ref(dataset) for dataset in result.pruned]
-        return said
+            members["pruned"] = [self.ref(dataset) for dataset in result.pruned]
+        return members
 
     def _edge(self, edge: Input) -> dict[str, Any]:
         found = self._edges.get(edge)

@@ -78,17 +78,17 @@ class Resolver(DeclarationResolver):
         names = DeclaredNames(declarations)
         self.snapshot = snapshot
         self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
-        self._told = _SentLineage(snapshot, self.edges)
+        self._sent_lineage = _SentLineage(snapshot, self.edges)
 
         def bare(at: datetime = now) -> DeclarationResolver:
             return DeclarationResolver(
-                declarations, names, self._told, now=at, runtime_keys=lambda _: ()
+                declarations, names, self._sent_lineage, now=at, runtime_keys=lambda _: ()
             )
 
         super().__init__(
             declarations,
             names,
-            self._told,
+            self._sent_lineage,
             now=now,
             runtime_keys=RuntimeKeys(bare, snapshot, self.edges, asked, seen or {}),
             functions=functions,
@@ -146,7 +146,7 @@ class Resolver(DeclarationResolver):
         """Return how a job writes an output, as declared, else by its lineage."""
         if output.policy.says_mode:
             return output.policy.mode
-        return self._told.write_mode(facts.ref, output.dataset)
+        return self._sent_lineage.write_mode(facts.ref, output.dataset)
 
     def records(self, ref: JobRef, data: DatasetFacts, run: Calendar) -> tuple[Record, ...]:
         """Return what runs in the lineage have read of an input, the last ones first."""
@@ -168,8 +168,10 @@ class Resolver(DeclarationResolver):
     def _readings(self) -> Mapping[JobRef, Sequence[ObservedRun]]:
         """The completed runs of each job that are known to have read one key, the last first."""
         found = defaultdict[JobRef, list[ObservedRun]](list)
-        told = [one for one in self.snapshot.history if one.read and one.state == "COMPLETE"]
-        for run in sorted(told, key=lambda one: (one.ended_at or _EPOCH, one.run_id), reverse=True):
+        recorded = [one for one in self.snapshot.history if one.read and one.state == "COMPLETE"]
+        for run in sorted(
+            recorded, key=lambda one: (one.ended_at or _EPOCH, one.run_id), reverse=True
+        ):
             found[run.job].append(run)
         return found
 
@@ -189,7 +191,7 @@ class Resolver(DeclarationResolver):
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         """Return the run calendar inferred from the history of a job."""
-        return self._told.inference(job)
+        return self._sent_lineage.inference(job)
 
     def evidence(self, facts: JobFacts) -> str | None:
         """Return the evidence of an inferred run calendar; None if it was not inferred."""

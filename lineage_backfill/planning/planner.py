@@ -128,7 +128,7 @@ class Planning:
         self._roots: dict[DatasetFacts, PartitionSet] = {}
         self._unknown: dict[DatasetFacts, KeySet | None] = {}
         self._root_jobs: dict[JobFacts, PartitionSet] = {}
-        self._settled: dict[JobFacts, PartitionSet] = {}
+        self._unwidened: dict[JobFacts, PartitionSet] = {}
         self._find_roots()
         roots: dict[DatasetFacts, Dirty] = {**self._roots, **dict.fromkeys(self._unknown, UNKNOWN)}
         self.propagation: Propagation = propagate(
@@ -170,10 +170,10 @@ class Planning:
                 texts = listed(render(job.calendar, early), name=as_text)
                 text = f": not planned, not in its calendar yet: {texts}"
                 self._warnings[Notice(text, f"job {rerun.job}", leaves_out=True)] = None
-            before, settled = (
-                found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
+            before, unwidened = (
+                found.get(job, NOTHING) for found in (self._root_jobs, self._unwidened)
             )
-            self._settled[job] = settled | (keys - before) if rerun.exact else settled - keys
+            self._unwidened[job] = unwidened | (keys - before) if rerun.exact else unwidened - keys
             self._root_jobs[job] = before | keys
 
     def _refuse_unread(self, ref: DatasetRef) -> None:
@@ -272,7 +272,7 @@ class Planning:
             cuts_any=chosen,
             pruned=self._find_missed(),
             expired=cache(expired) if retained and "expired" not in request.allow else None,
-            settled=self._settled,
+            unwidened=self._unwidened,
             exact=request.exact,
         )
 

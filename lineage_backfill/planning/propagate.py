@@ -140,14 +140,14 @@ class Constraints:
     `cut` returns why a job must not run, or None; it gets the job and its distance from the roots,
     and is called for guarded jobs only, unless `cuts_any`. `pruned` holds the paths that the
     changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
-    `settled` are keys of root jobs that lookback does not widen.
+    `unwidened` are keys of root jobs that lookback does not widen.
     """
 
     cut: Callable[[JobFacts, int], Cause | None]
     cuts_any: bool
     pruned: AbstractSet[Path]
     expired: Callable[[DatasetFacts], PartitionSet] | None
-    settled: Mapping[JobFacts, PartitionSet]
+    unwidened: Mapping[JobFacts, PartitionSet]
     exact: bool
 
 
@@ -337,11 +337,11 @@ class _Run:
         """
         calendar = facts.calendar
         assert calendar is not None
-        settled = rerun = NOTHING
+        exact_keys = rerun = NOTHING
         if asked.boxes:
             if facts.lookback:
-                settled = calendar.clip(self.constraints.settled.get(facts, NOTHING))
-            rerun = self.memo.intern(calendar.clip(asked - settled))
+                exact_keys = calendar.clip(self.constraints.unwidened.get(facts, NOTHING))
+            rerun = self.memo.intern(calendar.clip(asked - exact_keys))
         found, unwidened = [], []
         for group in range(len(ways.outputs)):
             inputs = [e for e in stale_inputs if group in ways.to(e)]
@@ -349,7 +349,7 @@ class _Run:
             if not facts.lookback and not facts.own:
                 found.append(direct)
                 continue
-            own = self._affected([e for e in inputs if e.own], NOTHING) | settled
+            own = self._affected([e for e in inputs if e.own], NOTHING) | exact_keys
             wide = [e.corrects(self._affected([e], NOTHING)) for e in inputs if not e.own]
             wide.append(calendar.with_earlier(rerun, facts.lookback))
             found.append(PartitionSet.union([*wide, own]))

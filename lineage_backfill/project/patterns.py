@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.partitions.patterns import NamePattern, tells
+from lineage_backfill.partitions.patterns import NamePattern, tells_grain
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
@@ -29,15 +29,15 @@ def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
     calendar, dimensions = declared.calendar, declared.dimensions
     if not dimensions and (calendar is None or not _has_kind(calendar)):
         rest = calendar or CalendarDeclaration()  # the zone, the start and so on
-        told = {one: _told(one, grain, rest) for one, grain in pattern.placeholders.items()}
-        if not any(one.has_time for one in told.values()):
+        stated = {one: _calendar(one, grain, rest) for one, grain in pattern.placeholders.items()}
+        if not any(one.has_time for one in stated.values()):
             replace(rest, keys="runtime")  # refuses what only keys with a time have
-        if len(told) == 1:
-            calendar = next(iter(told.values()))
+        if len(stated) == 1:
+            calendar = next(iter(stated.values()))
         else:
             calendar = None
             dimensions = tuple(
-                DimensionDeclaration(name=one, calendar=part) for one, part in told.items()
+                DimensionDeclaration(name=one, calendar=part) for one, part in stated.items()
             )
     declared = replace(declared, name=name, calendar=calendar, dimensions=dimensions)
     _check(declared, pattern)
@@ -67,18 +67,20 @@ def _has_kind(calendar: CalendarDeclaration) -> bool:
     return calendar.has_kind
 
 
-def _told(placeholder: str, told: str | None, rest: CalendarDeclaration) -> CalendarDeclaration:
+def _calendar(
+    placeholder: str, stated: str | None, rest: CalendarDeclaration
+) -> CalendarDeclaration:
     """Return the calendar of a placeholder, from its name or format."""
-    if told == "":
+    if stated == "":
         return CalendarDeclaration(keys="runtime")
     if placeholder in _GRAINS:
         return replace(rest, grain=cast(Grain, placeholder))
-    if told is None:
+    if stated is None:
         raise DeclarationError(
             "`pattern` has times finer than an hour",
             hint="Declare the calendar in the same entry, with `cron` or `every`.",
         )
-    return replace(rest, grain=cast(Grain, told))
+    return replace(rest, grain=cast(Grain, stated))
 
 
 def _check(declared: DatasetDeclaration, pattern: NamePattern) -> None:
@@ -100,8 +102,10 @@ def _check(declared: DatasetDeclaration, pattern: NamePattern) -> None:
             hint=f"They are {', '.join(calendars)}.",
         )
     for name in times:
-        grain, told = calendars[name].grain, placeholders.get(name, "")
-        if told == "" or (grain is not None and (grain == "none" or not tells(told, grain))):
+        grain, stated = calendars[name].grain, placeholders.get(name, "")
+        if stated == "" or (
+            grain is not None and (grain == "none" or not tells_grain(stated, grain))
+        ):
             raise DeclarationError(
                 f"`pattern` does not contain the {grain or 'key'} of {{{name}}}: {pattern.text}",
                 hint="Write its whole date, as in {day:%Y_%m_%d}.",

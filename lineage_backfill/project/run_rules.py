@@ -149,9 +149,9 @@ class RunRules:
 
     def over(self, defaults: RunRules) -> RunRules:
         """Return these rules, and those of `defaults` where these say nothing."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        stated = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(
-            defaults, **{name: value for name, value in said.items() if value is not None}
+            defaults, **{name: value for name, value in stated.items() if value is not None}
         )
 
     def in_zone(self, zone: str) -> RunRules:

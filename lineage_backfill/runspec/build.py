@@ -209,7 +209,7 @@ class SpecBuilder:
         if calendar is None or declared is None or not wanted:
             return None
         time = calendar.time
-        if self._resolver.not_told_apart(data) is None and (time is None or time.grid.zone.fixed):
+        if self._resolver.indistinct_keys(data) is None and (time is None or time.grid.zone.fixed):
             return None
         columns = on_the_clock(declared)
         kept = {_values(key, columns): _label(key) for key in expand(calendar, wanted)}

@@ -41,7 +41,7 @@ MAX_EVENT = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
 #: How long to wait for a writer, how often to check, and how recent its last write must be.
-_PATIENCE, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
+_TIMEOUT, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _HINT = (
@@ -272,7 +272,7 @@ def _is_cut_off(line: bytes) -> bool:
 def _awaited(stream: BinaryIO, line: bytes) -> bytes:
     """Return an incomplete line with what is added to it within two seconds."""
     is_written = time.time() - os.fstat(stream.fileno()).st_mtime < _RECENT
-    deadline = time.monotonic() + (_PATIENCE if is_written else 0)
+    deadline = time.monotonic() + (_TIMEOUT if is_written else 0)
     while not line.endswith(b"\n") and time.monotonic() < deadline:
         time.sleep(_LOOK)
         line += stream.readline(MAX_EVENT)

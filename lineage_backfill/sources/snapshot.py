@@ -124,5 +124,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Struct):
-        return {name: _plain(told) for name, told in asdict(value).items() if told is not None}
+        return {name: _plain(one) for name, one in asdict(value).items() if one is not None}
     return value.isoformat() if isinstance(value, datetime) else value

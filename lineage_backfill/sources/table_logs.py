@@ -44,8 +44,8 @@ class DeltaTableLogs(TableLogs):
         start = f"--after={after}" if since is None else f"--since={since.isoformat()}"
         by = f"--by={json.dumps(table.by)}"
         with _readable("changes", table.location or table.table):
-            said = self._said("changes", place, start, by)
-            document: Mapping[str, Any] = json.loads(said or "null")
+            answer = self._answer("changes", place, start, by)
+            document: Mapping[str, Any] = json.loads(answer or "null")
             _refuse(document)
             columns = _columns(document)
             return TableChanges(
@@ -62,7 +62,7 @@ class DeltaTableLogs(TableLogs):
         named = ", ".join(str(place.location or place.table) for place in tables[:3])
         found: list[TableHistory | TableLogError] = []
         with _readable("history", named):
-            lines = self._said("history", asked=asked).splitlines()
+            lines = self._answer("history", asked=asked).splitlines()
             for line, _ in zip(lines, tables, strict=True):
                 document = json.loads(line)
                 try:
@@ -78,7 +78,7 @@ class DeltaTableLogs(TableLogs):
         `asked` has the members of RowsRequest in `spark_runtime`. Raises TableLogError.
         """
         with _readable("rows", asked["location"]):
-            return _last(self._said("rows", asked=json.dumps([asked])))
+            return _last(self._answer("rows", asked=json.dumps([asked])))
 
     def rehearse(
         self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
@@ -91,9 +91,9 @@ class DeltaTableLogs(TableLogs):
         with _readable("rehearse", "the run"):
             where = {"cwd": project, "env": {**os.environ, **env}}
             asked_for = json.dumps([asked])
-            return _last(self._said("rehearse", f"--project={project}", asked=asked_for, **where))
+            return _last(self._answer("rehearse", f"--project={project}", asked=asked_for, **where))
 
-    def _said(self, verb: str, *arguments: str, asked: str = "", **where: Any) -> str:
+    def _answer(self, verb: str, *arguments: str, asked: str = "", **where: Any) -> str:
         answer: subprocess.CompletedProcess[str] = subprocess.run(
             [*self._command, verb, *self._settings, *arguments],
             input=asked,
@@ -117,9 +117,9 @@ def _readable(verb: str, place: str | None) -> Iterator[None]:
         ) from error
 
 
-def _last(said: str) -> Mapping[str, Any]:
+def _last(answer: str) -> Mapping[str, Any]:
     """Return the last line of an answer, as a job may have printed before."""
-    document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
+    document: Mapping[str, Any] = json.loads(answer.splitlines()[-1] if answer else "null")
     _refuse(document)
     return document
 

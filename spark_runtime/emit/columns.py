@@ -107,10 +107,10 @@ class ColumnTrace:
         """
         try:
             jobs = self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
-            is_told = self._spark.conf.get(EVERY_QUERY_IS_A_JOB) == "false"
+            is_counted = self._spark.conf.get(EVERY_QUERY_IS_A_JOB) == "false"
         except Exception:  # noqa: BLE001 (a session without a scheduler of its own tells nothing)
             return math.nan
-        return float(jobs) if is_told else math.nan
+        return float(jobs) if is_counted else math.nan
 
 
 def _plan_of(frame: DataFrame) -> list[dict[str, Any]]:

@@ -156,8 +156,8 @@ class Emitter:
             }
         )
         facets = self._run.lineage.facets
-        said = {} if self.batch is None else {"batch": self.batch}
-        if sent := {**said, **facets.get("job", {}).get("partitioning", {})}:
+        batch = {} if self.batch is None else {"batch": self.batch}
+        if sent := {**batch, **facets.get("job", {}).get("partitioning", {})}:
             event["job"]["facets"]["lineageBackfill_partitioning"] = _custom(sent)
         for entry in facets.get("datasets", ()):
             name = DatasetRef(entry["dataset"]["namespace"], entry["dataset"]["name"])
@@ -245,15 +245,15 @@ def _condition(
     """
     if not target.columns:
         return None
-    told: list[tuple[Mapping[str, str | None] | None, Key]] = [
+    known: list[tuple[Mapping[str, str | None] | None, Key]] = [
         (part.values, part.key)
         for part in partitions
         if found is None or len(part.values) == len(target.columns)
     ]
-    told += [(one.values, one.key) for one in found or () if one.values is not None]
+    known += [(one.values, one.key) for one in found or () if one.values is not None]
     if target.scoped_by is not None:  # the column holds no intervals
-        told = [({target.columns[0]: str(key)}, key) for _, key in told]
-    if not all(values for values, _ in told):
+        known = [({target.columns[0]: str(key)}, key) for _, key in known]
+    if not all(values for values, _ in known):
         return None
     return {
         "partitions": [
@@ -262,7 +262,7 @@ def _condition(
                 "dimensions": {n: v for n, v in (values or {}).items() if v is not None},
                 "identifier": str(key),
             }
-            for values, key in told
+            for values, key in known
         ],
         "type": "partition",
     }

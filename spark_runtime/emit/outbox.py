@@ -94,8 +94,8 @@ def deliver(file: Path, url: str, timeout: float) -> Sent:
     """Send the missing events of one file to an address, in order; raises EndpointError."""
     url = url.rstrip("/")
     with _alone(file), file.open("rb") as stream:
-        told = _told(file)
-        done = told.get(url, 0)
+        offsets = _sent_before(file)
+        done = offsets.get(url, 0)
         before = stream.read(done).count(b"\n")
         now = refused = 0
         for line in stream:
@@ -105,8 +105,8 @@ def deliver(file: Path, url: str, timeout: float) -> Sent:
                 now += 1
             else:
                 refused += 1
-            told[url] = done = done + len(line)
-            write_atomically(sent_mark(file), json.dumps(told))
+            offsets[url] = done = done + len(line)
+            write_atomically(sent_mark(file), json.dumps(offsets))
         return Sent(now, refused, before)
 
 
@@ -184,12 +184,12 @@ def _key() -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _told(file: Path) -> dict[str, int]:
+def _sent_before(file: Path) -> dict[str, int]:
     try:
-        told: dict[str, int] = json.loads(sent_mark(file).read_text(encoding="utf-8"))
+        offsets: dict[str, int] = json.loads(sent_mark(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return told
+    return offsets
 
 
 @contextmanager

@@ -244,8 +244,8 @@ def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> Er
     """Return an error for the result file, without the JVM's stack trace."""
     if gone := _GONE.search(str(error)):
         error = _missing(gone[1], inputs)
-    said = error.full_text if isinstance(error, BackfillError) else str(error)
-    text = _STACK.sub("", said).strip() or type(error).__name__
+    full = error.full_text if isinstance(error, BackfillError) else str(error)
+    text = _STACK.sub("", full).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
     transient = error.transient if isinstance(error, BackfillError | Stopped) else is_lost
     return ErrorResult(

@@ -235,7 +235,7 @@ def declare(
     keys = calendar_of(calendar, f"job {ref}", project.code)
     home = project.declarations.namespace
     layers = DeclaredNames(declarations).jobs.layers(ref)
-    said = JobDeclaration(
+    coded_job = JobDeclaration(
         name=ref.name,
         namespace=None if ref.namespace in (home, "default") else ref.namespace,
         calendar=keys.calendar,
@@ -264,7 +264,7 @@ def declare(
     return DeclaredJob(
         ref=ref,
         entrypoint=(table and table.entrypoint) or entrypoint,
-        declarations=joined(declarations, [said], coded.values()),
+        declarations=joined(declarations, [coded_job], coded.values()),
         lineage=_OwnEdges(inputs, outputs, {}, {}),
         functions=mapping_functions(
             [table] if table else (),

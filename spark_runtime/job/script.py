@@ -212,10 +212,10 @@ def _is_of(run: _Run, asked: _Request) -> bool:
     """
     if run.asked is None:
         return True
-    said = {name: given for name, given in vars(asked).items() if given not in (None, ())}
+    given_now = {name: given for name, given in vars(asked).items() if given not in (None, ())}
     if asked.arguments is not None:
-        said["arguments"] = asked.arguments  # none at all are other ones
-    is_same = all(getattr(run.asked, name) == said[name] for name in said)
+        given_now["arguments"] = asked.arguments  # none at all are other ones
+    is_same = all(getattr(run.asked, name) == given_now[name] for name in given_now)
     return is_same and _last_error() is run.before
 
 

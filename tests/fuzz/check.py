@@ -57,7 +57,7 @@ def fuzz_files(number: int, seed: int, folder: Path) -> int:
         file.write_bytes(data)
         place = f"seed {seed}, turn {turn}: {data[:80]!r}"
         try:
-            with patch("lineage_backfill.sources.events._PATIENCE", 0):
+            with patch("lineage_backfill.sources.events._TIMEOUT", 0):
                 snapshot = EventSource([file], allow_torn=True).read()
         except LineageError:
             continue

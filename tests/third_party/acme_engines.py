@@ -19,6 +19,6 @@ class AcmeEngine(ProcessEngine):
         return [*self._program, str(files.spec_path)]
 
     def judge(
-        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, reported: Outcome | None, code: int | None
     ) -> Outcome | None:
-        return said if said is not None or code is None else ended(files, code)
+        return reported if reported is not None or code is None else ended(files, code)

@@ -138,8 +138,8 @@ def _rows(rows: Rows, names: Names, facts: PlanFacts, listing: ListOptions) -> l
     heading, groups = rows.grouped()
 
     def such_as(row: Row) -> list[str]:
-        told = listed(row.jobs, 3, lambda job: names(job.job))
-        return [f"{len(row.jobs):,}", plain(told)]
+        shown = listed(row.jobs, 3, lambda job: names(job.job))
+        return [f"{len(row.jobs):,}", plain(shown)]
 
     grid = _table(groups, heading, plain, such_as, more="Jobs|Such as")
     return [grid, f"{len(rows):,} jobs in groups; `--all` lists each."]

@@ -188,8 +188,8 @@ def footer(plan: Plan, facts: PlanFacts, names: Names) -> Text:
     """Return the jobs not affected, and the dates of plan and lineage."""
     text = Text()
     if facts.untouched:
-        told = listed(facts.untouched, SHOWN_NAMES, names)
-        text.append(f"Not affected: {counted(len(facts.untouched), 'job')} ({told})\n")
+        shown = listed(facts.untouched, SHOWN_NAMES, names)
+        text.append(f"Not affected: {counted(len(facts.untouched), 'job')} ({shown})\n")
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "project":

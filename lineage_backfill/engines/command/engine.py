@@ -55,11 +55,11 @@ class CommandEngine(ProcessEngine):
             refuse_missing(program, self.project, self.environment)
 
     def judge(
-        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, reported: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Judge by the result file, else by the exit code."""
-        if said is not None or code is None:
-            return said
+        if reported is not None or code is None:
+            return reported
         return Outcome(state=AttemptState.SUCCEEDED) if code == 0 else ended(files, code)
 
 

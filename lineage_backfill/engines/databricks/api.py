@@ -83,11 +83,11 @@ class Workspace:
         try:
             return call(self._client)
         except (Unauthenticated, PermissionDenied) as error:
-            said = _first_line(error)
-            if isinstance(error, Unauthenticated) or _STALE.search(said):
-                raise self._expired(said) from error
+            message = _first_line(error)
+            if isinstance(error, Unauthenticated) or _STALE.search(message):
+                raise self._expired(message) from error
             raise EngineRefusalError(
-                f"Databricks refuses the account: {said}",
+                f"Databricks refuses the account: {message}",
                 403,
                 hint="Grant it what docs/databricks.md lists: CAN MANAGE RUN on the jobs, READ and"
                 " WRITE VOLUME on `volume`.",
@@ -110,10 +110,10 @@ class Workspace:
                 hint="Give the engine `profile`, or `host` and `token`.",
             ) from error
 
-    def _expired(self, said: str) -> ServiceUnreachableError:
+    def _expired(self, message: str) -> ServiceUnreachableError:
         self.has_expired, self._made = True, None
         return ServiceUnreachableError(
-            f"the token for Databricks has expired, or is not valid: {said}",
+            f"the token for Databricks has expired, or is not valid: {message}",
             hint="Renew it, then `resume`: nothing is lost. A `token` may be read again from a file"
             ' ("file:PATH") or a command; a `profile` with OAuth renews its own.',
         )

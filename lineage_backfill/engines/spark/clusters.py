@@ -33,11 +33,11 @@ _UPLOADS = f"{_PREFIX}file.upload.path"
 #: The properties by which files reach a driver.
 _SHARES = (f"{_PREFIX}driver.volumes.", f"{_PREFIX}driver.podTemplateFile", _UPLOADS)
 #: What spark-submit says of a pod, as far as it is read here.
-_SAID = (
+_STATES = (
     'jsonpath=phase: {.status.phase}{range .status.containerStatuses[*].state.terminated}{"\\n"}'
     'exit code: {.exitCode}{"\\n"}termination reason: {.reason}{end}'
 )
-_GET = ("get", "pod", "--ignore-not-found", "--request-timeout", "30s", "--output", _SAID)
+_GET = ("get", "pod", "--ignore-not-found", "--request-timeout", "30s", "--output", _STATES)
 
 
 class Cluster(Protocol):
@@ -187,8 +187,8 @@ def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
     return ask
 
 
-def _unreachable(command: Sequence[str], said: str) -> ServiceUnreachableError:
+def _unreachable(command: Sequence[str], why: str) -> ServiceUnreachableError:
     return ServiceUnreachableError(
-        f"`{' '.join(command[:3])} …` failed: {said}",
+        f"`{' '.join(command[:3])} …` failed: {why}",
         hint="Check that the program works by hand and the cluster answers, then `resume`.",
     )

@@ -118,8 +118,8 @@ class SparkEngine(PoolEngine):
         except WorkerDied as error:
             raise EngineError(f"{entrypoint}: {error}") from error
         if reply["op"] == "raised":
-            said = reply["error"]
-            raise EngineError(f"{entrypoint}: {complaint(said)}", hint=said.get("hint", ""))
+            failure = reply["error"]
+            raise EngineError(f"{entrypoint}: {complaint(failure)}", hint=failure.get("hint", ""))
         return reply["value"]
 
     # The Spark properties of a worker

@@ -247,7 +247,7 @@ class PoolEngine(Engine):
             if is_ours:
                 self._busy.remove(worker)
         if is_ours:
-            worker.close(patience=0)
+            worker.close(timeout=0)
 
     def _reap(self) -> None:
         """End workers that have been idle for too long."""
@@ -271,11 +271,11 @@ class PoolEngine(Engine):
 
     def _outcome(self, task: _Task) -> Outcome:
         """Run the attempt; a result file takes precedence over everything else."""
-        died = said = None
+        died = failure = None
         if not self._is_stopped(task):
             try:
                 with self._worker() as worker:
-                    said = _work(task, worker)
+                    failure = _work(task, worker)
             except WorkerDied as error:
                 died = str(error)
             except (BackfillError, OSError) as error:
@@ -289,7 +289,7 @@ class PoolEngine(Engine):
         if self._is_stopped(task):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         if outcome is None:
-            message = died or said or "the worker finished the attempt and left no result file"
+            message = died or failure or "the worker finished the attempt and left no result file"
             return Outcome(state=AttemptState.FAILED, error=message, transient=died is not None)
         return outcome
 

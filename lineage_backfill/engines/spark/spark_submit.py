@@ -137,12 +137,12 @@ class SparkSubmitEngine(ProcessEngine):
     # Outcomes
 
     def judge(
-        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, reported: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Judge by result file, tables' logs, cluster and a failure's exit code, in this order."""
-        if said is not None and not said.transient:
-            return said
-        outcome = reconcile(files) or said
+        if reported is not None and not reported.transient:
+            return reported
+        outcome = reconcile(files) or reported
         if outcome is not None:
             return outcome
         token = _token(files)

@@ -96,10 +96,10 @@ class Worker:
                 hint="Run `lineage-backfill doctor`: it says what is missing.",
             ) from error
         if reply.get("op") != "ready":
-            said = reply.get("error") or {}
+            described = reply.get("error") or {}
             raise EnvironmentMissingError(
-                str(said.get("message") or reply),
-                hint=str(said.get("hint") or "Run `lineage-backfill doctor`."),
+                str(described.get("message") or reply),
+                hint=str(described.get("hint") or "Run `lineage-backfill doctor`."),
             )
         self.application = reply.get("application")
 
@@ -149,13 +149,13 @@ class Worker:
         self._reply_end.shutdown(socket.SHUT_RD)
         threading.Thread(target=self._end, daemon=True).start()
 
-    def close(self, patience: float = 5.0) -> None:
-        """Ask it to end, and kill it if that takes more than `patience` seconds."""
+    def close(self, timeout: float = 5.0) -> None:
+        """Ask it to end, and kill it if that takes more than `timeout` seconds."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
+            self._process.wait(timeout)
         self.kill()  # whatever is left of the group
         self._end()
 

@@ -74,18 +74,18 @@ class ResourceManager:
         return found
 
     def _refuse_inactive(self) -> None:
-        said = self._ask("GET", "/info")
+        document = self._ask("GET", "/info")
         try:
-            state = said["clusterInfo"]["haState"]
+            state = document["clusterInfo"]["haState"]
         except (KeyError, TypeError) as error:
-            raise _no_answer(f"no state, but {str(said)[:200]}") from error
+            raise _no_answer(f"no state, but {str(document)[:200]}") from error
         if state != "ACTIVE":
             raise _no_answer(f"the ResourceManager is {state}")
 
     def _listed(self, token: str) -> list[Found]:
-        said = self._ask("GET", f"/apps?applicationTags={quote(token, safe='')}")
+        document = self._ask("GET", f"/apps?applicationTags={quote(token, safe='')}")
         try:
-            listed = (said["apps"] or {}).get("app") or []
+            listed = (document["apps"] or {}).get("app") or []
             return [
                 Found(
                     one["id"],
@@ -97,7 +97,7 @@ class ResourceManager:
                 if token.lower() in str(one["applicationTags"]).split(",")
             ]
         except (AttributeError, KeyError, TypeError) as error:
-            raise _no_answer(f"no list of applications, but {str(said)[:200]}") from error
+            raise _no_answer(f"no list of applications, but {str(document)[:200]}") from error
 
     def kill(self, application: str) -> None:
         """Kill an application; raises ServiceUnreachableError if that is refused."""
@@ -110,10 +110,10 @@ class ResourceManager:
             try:
                 answer = client.send(method, path, body=body)
                 if answer.status in (200, 202):
-                    said = answer.json()
+                    document = answer.json()
                     self._clients.remove(client)
                     self._clients.insert(0, client)
-                    return said
+                    return document
                 refusals.append(f"{client.address}: {method} is answered with {answer.status}")
             except ServiceUnreachableError as error:
                 refusals.append(error.message)

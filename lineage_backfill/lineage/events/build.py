@@ -187,8 +187,8 @@ class LineageBuilder:
         merge(job.facets, was.facets)
         job.spark |= was.spark
         job.is_test |= was.is_test
-        for name, told in was.modes.items():
-            job.modes[name] = max(job.modes.get(name, told), told)
+        for name, sent in was.modes.items():
+            job.modes[name] = max(job.modes.get(name, sent), sent)
         if was.parent:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
@@ -203,14 +203,14 @@ class LineageBuilder:
     ) -> LineageSnapshot:
         """Return the lineage from all events so far; `taken_at` is aware and in UTC."""
         join_names(self._jobs)
-        said = list(notices)
+        gathered = list(notices)
         if self._without_zone:
             text = f"{self._without_zone} event times have no time zone; taken as UTC"
-            said.append(Notice(text))
+            gathered.append(Notice(text))
         if self._unreadable:
-            said.append(Notice(f"{self._unreadable} facets `subset` cannot be read; left out"))
+            gathered.append(Notice(f"{self._unreadable} facets `subset` cannot be read; left out"))
         jobs_by_name = dict(sorted(self._jobs.items()))
-        reading = Reading(jobs_by_name, self._datasets, self._limits.columns, said)
+        reading = Reading(jobs_by_name, self._datasets, self._limits.columns, gathered)
         aliases = reading.aliases()
         jobs, columns = reading.job_nodes(aliases)
         datasets = reading.dataset_nodes(aliases)
@@ -221,7 +221,7 @@ class LineageBuilder:
             history=tuple(reading.history()),
             source=source,
             taken_at=taken_at,
-            notices=tuple(said),
+            notices=tuple(gathered),
         )
 
     # Folding
@@ -300,8 +300,8 @@ class LineageBuilder:
             self._unreadable += 1
 
     def _fold_run_facets(self, job: Job, run: Run, facets: Any, when: datetime) -> None:
-        told = facets.get("nominalTime")
-        nominal = interval(told) if told else None
+        sent = facets.get("nominalTime")
+        nominal = interval(sent) if sent else None
         key = None
         for name in facets:
             if name in RARE_RUN_FACETS and facets[name]:  # Marquez sends null for absent values
@@ -356,8 +356,8 @@ class LineageBuilder:
         columns = []
         for dataset, item in zip(writes, outputs or (), strict=True):
             facets = item.get("facets")
-            if facets and (told := facets.get("columnLineage")):
-                columns.append(self._columns(dataset, told))
+            if facets and (sent := facets.get("columnLineage")):
+                columns.append(self._columns(dataset, sent))
         key = (*reads, None, *writes, None, *columns)
         known = self._run_ios.get(key)
         if known is None:

@@ -132,18 +132,18 @@ def _numbered(run_io: RunIO, numbers: dict[Dataset, int]) -> list[list[Any]]:
 
 def _plain(facets: LatestFacets) -> dict[str, list[Any]]:
     return {
-        name: [when.isoformat()] if told is UNREADABLE else [when.isoformat(), told]
-        for name, (when, told) in facets.items()
+        name: [when.isoformat()] if value is UNREADABLE else [when.isoformat(), value]
+        for name, (when, value) in facets.items()
     }
 
 
 def _facets(plain: dict[str, list[Any]]) -> LatestFacets:
-    return {name: (_instant(when), _read_back(*told)) for name, (when, *told) in plain.items()}
+    return {name: (_instant(when), _read_back(*value)) for name, (when, *value) in plain.items()}
 
 
-def _read_back(told: Any = UNREADABLE) -> Any:
+def _read_back(value: Any = UNREADABLE) -> Any:
     """Return what a facet says as reading the facet would; it is left out where that failed."""
-    return tuple(map(_read_back, told)) if isinstance(told, list) else told
+    return tuple(map(_read_back, value)) if isinstance(value, list) else value
 
 
 def _dated(kept: list[Any] | None, read: Callable[[list[Any]], Any]) -> Any:

@@ -108,8 +108,8 @@ def airflow_task(facet: Any) -> dict[str, Any] | None:
     failure = _text(facet.get("errorMessage"), "message") or ""
     if "inactive assets" in failure:
         sides["inactive"] = sorted(set(_INACTIVE.findall(failure[:_LONGEST])))
-    told = {"timetable": timetable} if isinstance(timetable := dag.get("timetable"), dict) else {}
-    return {**ids, **{side: uris for side, uris in sides.items() if uris}, **told}
+    sent = {"timetable": timetable} if isinstance(timetable := dag.get("timetable"), dict) else {}
+    return {**ids, **{side: uris for side, uris in sides.items() if uris}, **sent}
 
 
 def was_triggered(facet: Any) -> bool:
@@ -225,8 +225,8 @@ def is_of_spark(facets: Any) -> bool:
 def is_of(name: str, facets: Any) -> bool:
     """Return whether the facets of a run name this processing engine, in small letters."""
     engine = facets.get("processing_engine")
-    told = engine.get("name") if isinstance(engine, dict) else None
-    return isinstance(told, str) and told.casefold() == name
+    sent = engine.get("name") if isinstance(engine, dict) else None
+    return isinstance(sent, str) and sent.casefold() == name
 
 
 def run_backfill(facet: Any) -> str | None:
@@ -303,14 +303,14 @@ def _column(item: Any) -> tuple[tuple[str, str], str]:
 
 def _effects(item: Any, says: Any) -> set[tuple[bool, bool]]:
     """Return (whole output, direct) for each kind of dependency between two columns."""
-    told = _items(item, "transformations")
-    if not told:  # the form before transformations
+    sent = _items(item, "transformations")
+    if not sent:  # the form before transformations
         return {(False, True)} if says.get("transformationType") != "INDIRECT" else {(True, False)}
     return {
         (False, True)
         if one.get("type") != "INDIRECT"
         else (one.get("subtype") not in _OF_ONE_COLUMN, False)
-        for one in told
+        for one in sent
     }
 
 

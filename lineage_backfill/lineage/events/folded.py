@@ -221,8 +221,8 @@ class Job:
             return False
         if run.completed or run.rank == 0:
             return True
-        told = self.facets.get("jobType")
-        return told is not None and told[1] == "STREAM"  # which does not end otherwise
+        value = self.facets.get("jobType")
+        return value is not None and value[1] == "STREAM"  # which does not end otherwise
 
     def last_completed(self, jobs: Mapping[Name, Job]) -> list[Run]:
         """Return the completed runs that count as the last one; none if a job event came later."""
@@ -284,20 +284,20 @@ def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> b
 
 def merge(kept: LatestFacets, others: LatestFacets) -> None:
     """Keep newer facets that arrived under another name."""
-    for name, (when, told) in others.items():
-        _keep(kept, name, when, told)
+    for name, (when, value) in others.items():
+        _keep(kept, name, when, value)
 
 
-def _keep(kept: LatestFacets, name: str, when: datetime, told: Any) -> bool:
+def _keep(kept: LatestFacets, name: str, when: datetime, value: Any) -> bool:
     old = kept.get(name)
     if old is None or when > old[0]:
-        kept[name] = (when, told)
-        return old is None or not _is_same(told, old[1])
-    if when < old[0] or _is_same(told, old[1]):
+        kept[name] = (when, value)
+        return old is None or not _is_same(value, old[1])
+    if when < old[0] or _is_same(value, old[1]):
         return False
     # The greater one if two events of one time differ: independent of order.
-    kept[name] = (when, max(old[1], told, key=_order))
-    return kept[name][1] is told
+    kept[name] = (when, max(old[1], value, key=_order))
+    return kept[name][1] is value
 
 
 def _read(read: Callable[[Any], Any], facet: Any) -> Any:
@@ -313,11 +313,11 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other) and (type(one) is not dict or canonical(one) == canonical(other))
 
 
-def _order(told: Any) -> tuple[bool, bool, str]:
+def _order(value: Any) -> tuple[bool, bool, str]:
     """Return the sort key: values above absent ones, absent ones above unreadable ones."""
-    if told is UNREADABLE:
+    if value is UNREADABLE:
         return False, False, ""
-    return True, bool(told), canonical(told)
+    return True, bool(value), canonical(value)
 
 
 def canonical(value: Any) -> str:

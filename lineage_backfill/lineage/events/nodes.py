@@ -85,7 +85,7 @@ def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads the folded state; `said` collects notices.
+    """Reads the folded state; `notices` collects notices.
 
     `jobs` are sorted; `most_columns` bounds the column edges into one output.
     """
@@ -93,7 +93,7 @@ class Reading:
     jobs: Mapping[Name, Job]
     datasets: Mapping[Name, Dataset]
     most_columns: int
-    said: list[Notice]
+    notices: list[Notice]
 
     def aliases(self) -> dict[Name, DatasetRef]:
         """Map each linked name to the main name of its dataset.
@@ -104,7 +104,7 @@ class Reading:
         linked = {name for name, one in self.datasets.items() if "symlinks" in one.facets}
         for name in sorted(linked):
             dataset = self.datasets[name]
-            links = _says(dataset.facets, "symlinks", dataset.ref, self.said) or ()
+            links = _facet(dataset.facets, "symlinks", dataset.ref, self.notices) or ()
             for alias in links:
                 one = group.setdefault(name, {name})
                 other = group.setdefault(alias, {alias})
@@ -134,9 +134,9 @@ class Reading:
                 found = Edges(NOTHING, found.ever)
             if found.is_cleared:
                 text = " named no datasets; older runs did"
-                self.said.append(Notice(text, str(job.ref), "the last completed run of ", True))
+                self.notices.append(Notice(text, str(job.ref), "the last completed run of ", True))
             parent = sound.get(name)
-            made = _job_node(job, found, aliases, parent, self.said)
+            made = _job_node(job, found, aliases, parent, self.notices)
             nodes.append(replace(made, edges_of=spans[name]) if name in spans else made)
             if found.now.columns:
                 columns += self._column_edges(job.ref, found.now.columns, found.whole, aliases)
@@ -144,9 +144,9 @@ class Reading:
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
         """Return the datasets, sorted, each once under its main name."""
-        said = list[Notice]()
+        notices = list[Notice]()
         nodes = [
-            _dataset_node(dataset.ref, (dataset,), (), said)
+            _dataset_node(dataset.ref, (dataset,), (), notices)
             for name, dataset in self.datasets.items()
             if name not in aliases
         ]
@@ -156,8 +156,8 @@ class Reading:
         for ref, names in members.items():
             known = [self.datasets[name] for name in names if name in self.datasets]
             others = tuple(sorted({DatasetRef(*name) for name in names} - {ref}))
-            nodes.append(_dataset_node(ref, known, others, said))
-        self.said += sorted(said)
+            nodes.append(_dataset_node(ref, known, others, notices))
+        self.notices += sorted(notices)
         nodes.sort(key=lambda node: node.ref)
         return nodes
 
@@ -205,7 +205,7 @@ class Reading:
                 key = (source, field, output, column)
                 direct[key] = direct.get(key, False) or is_direct
                 sources.setdefault(lineage, set()).add(source)
-        self.said += sorted(unusable)
+        self.notices += sorted(unusable)
         parts = (_part(run, sources, aliases) for run in runs if len(runs) > 1)
         blind = untold(parts)
         return [
@@ -249,12 +249,12 @@ def _part(
 ) -> Part:
     """Return what a run reads and writes, and the column sources of each output."""
     writes = _refs(run.writes, aliases)
-    told: dict[DatasetRef, set[DatasetRef]] = {}
+    facet: dict[DatasetRef, set[DatasetRef]] = {}
     for lineage, found in sources.items():
         if lineage in run.columns:
             one = lineage.output
-            told.setdefault(aliases.get(one.name, one.ref), set()).update(found)
-    return Part(frozenset(_refs(run.reads, aliases)), frozenset(writes), told)
+            facet.setdefault(aliases.get(one.name, one.ref), set()).update(found)
+    return Part(frozenset(_refs(run.reads, aliases)), frozenset(writes), facet)
 
 
 def _job_node(
@@ -262,7 +262,7 @@ def _job_node(
     edges: Edges,
     aliases: Mapping[Name, DatasetRef],
     parent: Name | None,
-    said: list[Notice],
+    notices: list[Notice],
 ) -> JobNode:
     now, ever = edges.now, edges.ever
     reads, writes = _refs(now.reads, aliases), _refs(now.writes, aliases)
@@ -272,10 +272,10 @@ def _job_node(
     if ever is not now:
         former_reads = _named_inputs(ever, aliases).difference(_named_inputs(now, aliases))
         former = tuple(sorted(former_reads)), _refs(ever.writes, aliases, writes)
-    told = _told(job.facets, _OF_JOBS, job.ref, said)
-    if "airflow" in told:
-        told["airflow"] = convert(told["airflow"], AirflowTask)
-    by_query = mode_in_query(told.get("query") or "")
+    facet = _facets_of(job.facets, _OF_JOBS, job.ref, notices)
+    if "airflow" in facet:
+        facet["airflow"] = convert(facet["airflow"], AirflowTask)
+    by_query = mode_in_query(facet.get("query") or "")
     mode = (writes and mode_in_name(job.name[1])) or by_query
     modes = {aliases.get(name, DatasetRef(*name)): mode for name, (_, mode) in job.modes.items()}
     if mode:
@@ -290,10 +290,10 @@ def _job_node(
         is_action=job.is_action,
         modes=tuple(sorted((ref, modes[ref]) for ref in writes if ref in modes)),
         past_reads=_past_reads(job, aliases),
-        is_test=job.is_test or str(told.get("stable_id", "")).startswith(_TESTS),
+        is_test=job.is_test or str(facet.get("stable_id", "")).startswith(_TESTS),
         names_nothing=ever == NOTHING
         and (by_query is not None or (job.is_action and writes_by_name(job.name[1]))),
-        **told,
+        **facet,
     )
 
 
@@ -332,17 +332,17 @@ def _past_reads(
 def _named_inputs(run_io: RunIO, aliases: Mapping[Name, DatasetRef]) -> set[DatasetRef]:
     """Return the inputs of runs, with those that only their column lineage names."""
     reads = set(_refs(run_io.reads, aliases))
-    told = set[DatasetRef]()
+    facet = set[DatasetRef]()
     for one in run_io.columns:
-        told |= {aliases.get(name) or DatasetRef(*name) for name in one.sources}
-    return reads | told.difference(_refs(run_io.writes, aliases)) if told else reads
+        facet |= {aliases.get(name) or DatasetRef(*name) for name in one.sources}
+    return reads | facet.difference(_refs(run_io.writes, aliases)) if facet else reads
 
 
 def _dataset_node(
     ref: DatasetRef,
     known: Collection[Dataset],
     aliases: tuple[DatasetRef, ...],
-    said: list[Notice],
+    notices: list[Notice],
 ) -> DatasetNode:
     kept: LatestFacets = {}
     if len(known) == 1:
@@ -354,30 +354,30 @@ def _dataset_node(
     return DatasetNode(
         ref=ref,
         aliases=aliases,
-        **_told(kept, OF_DATASETS, ref, said),
+        **_facets_of(kept, OF_DATASETS, ref, notices),
     )
 
 
-def _told(
-    kept: LatestFacets, readers: Readers, owner: object, said: list[Notice]
+def _facets_of(
+    kept: LatestFacets, readers: Readers, owner: object, notices: list[Notice]
 ) -> dict[str, Any]:
     """Return the members from facets; tables of several facets become one."""
     found: dict[str, Any] = {}
     for name, (member, _) in readers.items() if kept else ():
-        if (told := _says(kept, name, owner, said)) is not None:
-            found[member] = {**found[member], **told} if member in found else told
+        if (facet := _facet(kept, name, owner, notices)) is not None:
+            found[member] = {**found[member], **facet} if member in found else facet
     return found
 
 
-def _says(kept: LatestFacets, name: str, owner: object, said: list[Notice]) -> Any:
+def _facet(kept: LatestFacets, name: str, owner: object, notices: list[Notice]) -> Any:
     """Return the value of a facet, None if empty; unreadable facets are reported."""
     if name not in kept:
         return None
-    _, told = kept[name]
-    if told is UNREADABLE:
-        said.append(Notice(f": facet `{name}` cannot be read; left out", str(owner)))
+    _, facet = kept[name]
+    if facet is UNREADABLE:
+        notices.append(Notice(f": facet `{name}` cannot be read; left out", str(owner)))
         return None
-    return told
+    return facet
 
 
 def _refs(

@@ -155,7 +155,7 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
             folded[parent].append(node)
             into[node.ref] = parent
     jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
-    told = _inputs_of_columns(edge for edge in snapshot.column_edges if edge.job in into)
+    sources = _inputs_of_columns(edge for edge in snapshot.column_edges if edge.job in into)
     blind: dict[JobRef, set[DatasetRef]] = {}
     for ref, children in folded.items():
         own = snapshot.jobs.get(ref) or JobNode(ref=ref)
@@ -167,7 +167,7 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
         }
         node, handed = _united(own, parts, outside)
         jobs.append(node)
-        blind[ref] = _blind(children, handed, told)
+        blind[ref] = _blind(children, handed, sources)
     renamed = (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges)
     kept = (edge for edge in renamed if edge.input not in blind.get(edge.job, ()))
     return _rebuilt(snapshot, jobs, snapshot.datasets.values(), sorted(set(kept)))
@@ -185,13 +185,13 @@ def _inputs_of_columns(
 def _blind(
     children: Collection[JobNode],
     handed: AbstractSet[DatasetRef],
-    told: Mapping[JobRef, Mapping[DatasetRef, set[DatasetRef]]],
+    sources: Mapping[JobRef, Mapping[DatasetRef, set[DatasetRef]]],
 ) -> set[DatasetRef]:
     """Return the inputs whose columns are not followed within the whole: any may matter."""
     found = {d for one in children if not handed.isdisjoint(one.writes) for d in one.reads}
     if len(children) > 1:
         found |= untold(
-            Part(set(one.reads), set(one.writes), told.get(one.ref, {})) for one in children
+            Part(set(one.reads), set(one.writes), sources.get(one.ref, {})) for one in children
         )
     return found
 
@@ -242,9 +242,9 @@ def _united(
 
 def _modes(parts: Collection[JobNode]) -> dict[DatasetRef, str]:
     """Return how a parent writes, where all of its parts that write a dataset do it so."""
-    told = [dict(one.modes) for one in parts]
+    sources = [dict(one.modes) for one in parts]
     found: dict[DatasetRef, set[str | None]] = {}
-    for one, modes in zip(parts, told, strict=True):
+    for one, modes in zip(parts, sources, strict=True):
         for ref in one.writes:
             found.setdefault(ref, set()).add(modes.get(ref))
     return {ref: mode for ref, (mode, *more) in found.items() if mode and not more}

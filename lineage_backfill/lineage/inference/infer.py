@@ -134,13 +134,13 @@ def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> 
     for node in jobs:
         if node.airflow is None or node.airflow.timetable is None:
             continue
-        told = read_timetable(node.airflow.timetable)
+        read = read_timetable(node.airflow.timetable)
         known = found.get(node.ref)
-        if told.odd or (told.calendar and known and known.calendar.grain != told.calendar.grain):
+        if read.odd or (read.calendar and known and known.calendar.grain != read.calendar.grain):
             found.pop(node.ref, None)
-        elif told.calendar is not None:
-            found[node.ref] = Inference(calendar=told.calendar, evidence=told.evidence)
-        elif told.keeps_keys and known is None:
+        elif read.calendar is not None:
+            found[node.ref] = Inference(calendar=read.calendar, evidence=read.evidence)
+        elif read.keeps_keys and known is None:
             keeping.append(node)
     if keeping:
         _add_kept_keys(found, keeping, jobs)

@@ -38,14 +38,14 @@ def add_windows(
     job's own facet and is reported in the warnings; that facet and the project file override it.
     Overlap in time is the default and is not recorded.
     """
-    jobs, said = dict(folded.jobs), list[Notice]()
+    jobs, notices = dict(folded.jobs), list[Notice]()
     for ref, node in named.jobs.items():
         facet = node.partitioning or {}
         reads = [] if "reads" in facet else _reads(node, slots)
         if reads:
             facet = {**facet, "reads": [read.edge for read in reads]}
             jobs[ref] = structs.replace(jobs[ref], partitioning=facet)
-            said += [
+            notices += [
                 Notice(
                     f": its last run read {read.words} of {read.dataset};"
                     " planned like this, unless [[job.reads]] declares otherwise",
@@ -53,7 +53,7 @@ def add_windows(
                 )
                 for read in reads
             ]
-    return replace(folded, jobs=jobs, notices=(*folded.notices, *said)) if said else folded
+    return replace(folded, jobs=jobs, notices=(*folded.notices, *notices)) if notices else folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def _with_wall_clock(instant: int, zone: Zone) -> str:
     return local.replace(tzinfo=timezone(offset)).isoformat()
 
 
-def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:
+def indistinct_keys(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:
     """Return two keys with the same values in the table's columns; None if there are none.
 
     Replacing the partition of one would clear the other. Keys of the next twelve years count, too.

@@ -48,7 +48,7 @@ from lineage_backfill.project.resolve.calendars import Calendars
 from lineage_backfill.project.resolve.mapping_specs import declares_self, mapping_spec
 from lineage_backfill.project.resolve.physical_columns import (
     distinct_form,
-    not_told_apart,
+    indistinct_keys,
     on_the_clock,
     physical_columns,
     repeated,
@@ -463,11 +463,11 @@ class DeclarationResolver:
         declared = facts.declaration
         if declared is None or not declared.has_kind:
             declared = None
-        said = declared or self._sent_facets.get(facts.ref, _NOTHING_SENT)
+        stated = declared or self._sent_facets.get(facts.ref, _NOTHING_SENT)
         effective = JobDeclaration(
             name=facts.ref.name,
-            calendar=said.calendar,
-            dimensions=said.dimensions,
+            calendar=stated.calendar,
+            dimensions=stated.dimensions,
             batch=facts.batch,
             depends_on_past=facts.past is not None or None,
             reads=tuple(
@@ -911,7 +911,7 @@ class DeclarationResolver:
                 f"{text} {part if mode == 'append' else 'replace a whole partition with a part'}",
                 f'Declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar.',
             )
-        elif mode == "overwrite" and (pair := self.not_told_apart(data)):
+        elif mode == "overwrite" and (pair := self.indistinct_keys(data)):
             text = (
                 f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
             )
@@ -921,7 +921,7 @@ class DeclarationResolver:
             )
         return Output(data, mapping, policy, added), trouble
 
-    def not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+    def indistinct_keys(self, data: DatasetFacts) -> tuple[str, str] | None:
         """Return two keys of a dataset that are one partition of its table; None if none are."""
         if data.declaration is None or data.calendar is None:
             return None
@@ -930,7 +930,7 @@ class DeclarationResolver:
             return None
         key = (data.calendar, tuple(columns.items()))
         if key not in self._pairs:
-            self._pairs[key] = not_told_apart(data.calendar, columns)
+            self._pairs[key] = indistinct_keys(data.calendar, columns)
         return self._pairs[key]
 
     def repeated(self, data: DatasetFacts, keys: PartitionSet) -> tuple[str, str] | None:

@@ -131,7 +131,7 @@ class EventHistory:
         )
 
     @property
-    def unshown(self) -> int:
+    def hidden_events(self) -> int:
         """The number of events without a run: they are counted, but not shown."""
         return sum(window.count - len(window.hashes) for window in self._windows)
 

@@ -75,9 +75,9 @@ class MarquezSource:
         taken_at, born = self._clock(), _born(api)
         history = EventHistory.read(api, self._cache, born, self._ignore)
         catalogue = Catalogue(api, history)
-        is_new = history.unshown != history.without_run[0]
+        is_new = history.hidden_events != history.without_run[0]
         if is_new:
-            history.without_run = (history.unshown, catalogue.without_run())
+            history.without_run = (history.hidden_events, catalogue.without_run())
         if self._cache:
             history.save(api, self._cache, anyway=is_new)
         try:

@@ -31,7 +31,7 @@ class Slow:
         if self.fails:
             raise EngineError("no room")
 
-    def close(self, patience: float = 5.0) -> None:
+    def close(self, timeout: float = 5.0) -> None:
         self.has_ended = True
 
     let_go = close

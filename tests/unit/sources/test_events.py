@@ -115,7 +115,7 @@ def test_directories_and_globs(tmp_path: Path) -> None:
 def test_a_last_line_that_is_cut_off_is_refused_unless_that_is_allowed(
     tmp_path: Path, torn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0)
+    monkeypatch.setattr(module, "_TIMEOUT", 0)
     file = tmp_path / "events.ndjson"
     file.write_text(f"{ONE}\n{torn}")
     with pytest.raises(LineageError, match=r":2: the last line is incomplete") as refused:
@@ -153,7 +153,7 @@ def test_a_writer_is_given_time_to_end_its_line(tmp_path: Path) -> None:
 
 
 def test_a_line_cut_off_within_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0)
+    monkeypatch.setattr(module, "_TIMEOUT", 0)
     file = tmp_path / "events.ndjson"
     text = json.dumps(made("zwei_ü"), ensure_ascii=False).encode()
     file.write_bytes(ONE.encode() + b"\n" + text[: text.index("ü".encode()) + 1])

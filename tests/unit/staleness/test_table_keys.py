@@ -19,7 +19,7 @@ from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.project.resolve.physical_columns import (
-    not_told_apart,
+    indistinct_keys,
     physical_columns,
     physical_values,
     repeated,
@@ -116,7 +116,7 @@ HOURS = 'grain = "hour"\nzone = "America/New_York"\n'
 @pytest.mark.parametrize("text", TABLES.values(), ids=TABLES.keys())
 def test_columns_that_tell_the_keys_apart(text: str) -> None:
     made = reader(text)
-    assert not_told_apart(made.calendar, made.columns) is None
+    assert indistinct_keys(made.calendar, made.columns) is None
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_columns_that_tell_the_keys_apart(text: str) -> None:
 )
 def test_columns_that_make_one_partition_of_two_keys(text: str, pair: tuple[str, str]) -> None:
     made = reader(text)
-    assert not_told_apart(made.calendar, made.columns) == pair
+    assert indistinct_keys(made.calendar, made.columns) == pair
 
 
 def test_an_hour_that_the_clock_shows_twice_is_one_partition_of_local_columns() -> None:
     local = reader(HOURS + 'columns = { h = "%Y-%m-%dT%H" }')
-    assert not_told_apart(local.calendar, local.columns) is None
+    assert indistinct_keys(local.calendar, local.columns) is None
     for label in ("2023-11-05T01-0400", "2023-11-05T01-0500"):
         found = repeated(local.calendar, local.columns, parse(local.calendar, (label,)))
         assert set(found or ()) == {"2023-11-05T01-0400", "2023-11-05T01-0500"}
