@@ -180,15 +180,6 @@ def application(kind: str, minute: int, run: str) -> Event:
     ("case", "events", "edges", "former"),
     [
         (
-            "actions of one application are one run",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
-            ],
-            "a b > t",
-            "",
-        ),
-        (
             "another run of the application replaces",
             [
                 action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
@@ -197,25 +188,6 @@ def application(kind: str, minute: int, run: str) -> Event:
                 action("COMPLETE", 4, "r4", "p2", reads="a", writes="t"),
             ],
             "a c > t",
-            "b >",
-        ),
-        (
-            "of two at once the one counts that ended last",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p2", reads="c", writes="t"),
-                action("COMPLETE", 3, "r3", "p1", reads="b", writes="t"),
-            ],
-            "a b > t",
-            "c >",
-        ),
-        (
-            "what completed beside a failed action counts",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("FAIL", 2, "r2", "p1", reads="b", writes="t"),
-            ],
-            "a > t",
             "b >",
         ),
         (
@@ -231,40 +203,6 @@ def application(kind: str, minute: int, run: str) -> Event:
             "",
         ),
         (
-            "an application that is under way takes nothing away",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
-                application("START", 3, "p2"),
-                action("COMPLETE", 4, "r3", "p2", reads="a", writes="t"),
-            ],
-            "a b > t",
-            "",
-        ),
-        (
-            "an application that failed is replaced by the next one",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                *(application("START", 2, "p2"), application("FAIL", 4, "p2")),
-                action("COMPLETE", 3, "r2", "p2", reads="b", writes="t"),
-                action("COMPLETE", 5, "r3", "p3", reads="c", writes="t"),
-                action("COMPLETE", 6, "r4", "p3", reads="d", writes="t"),
-            ],
-            "c d > t",
-            "a b >",
-        ),
-        (
-            "a failed action of an unknown application takes nothing away",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
-                action("COMPLETE", 3, "r3", "p2", reads="a", writes="t"),
-                action("FAIL", 4, "r4", "p2", reads="b", writes="t"),
-            ],
-            "a b > t",
-            "",
-        ),
-        (
             "an action that was tried again is whole",
             [
                 action("COMPLETE", 1, "r1", "p1", reads="b", writes="t"),
@@ -273,45 +211,6 @@ def application(kind: str, minute: int, run: str) -> Event:
             ],
             "a > t",
             "b >",
-        ),
-        (
-            "a single action is whole, whatever becomes of its application",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                *(application("START", 2, "p2"), application("FAIL", 4, "p2")),
-                action("COMPLETE", 3, "r2", "p2", reads="b", writes="t"),
-            ],
-            "b > t",
-            "a >",
-        ),
-        (
-            "an action that ran beside the last one is a part of that run",
-            [
-                action("START", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
-            ],
-            "a b > t",
-            "",
-        ),
-        (
-            "an application that goes on adds all that it has named",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                action("COMPLETE", 2, "r2", "p2", reads="b", writes="t"),
-                action("START", 3, "r3", "p1", reads="c"),
-            ],
-            "a b c > t",
-            "",
-        ),
-        (
-            "runs without a parent stay alone",
-            [
-                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
-                event("COMPLETE", 2, run="r2", reads="b", writes="t"),
-                event("COMPLETE", 3, run="r3", reads="c", writes="t"),
-            ],
-            "c > t",
-            "a b >",
         ),
         (
             "a run that is the parent of others is one with them",
