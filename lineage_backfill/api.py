@@ -30,12 +30,13 @@ from lineage_backfill.plans.request import RAILS, ChangedJob, Request
 from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.show import documents
 from lineage_backfill.show.plans import PlanFacts
+from lineage_backfill.workspace.actions import Actions, Actor
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.catchup import find_stale
 from lineage_backfill.workspace.environment import account, open_project
 from lineage_backfill.workspace.named import NameLookup
 from lineage_backfill.workspace.planning import Planning
-from lineage_backfill.workspace.runner import DriveOptions, Runner
+from lineage_backfill.workspace.runner import DriveOptions
 from lineage_backfill.workspace.workspace import Workspace
 
 if TYPE_CHECKING:  # only notebooks have it
@@ -174,7 +175,7 @@ class Project:
             settings=Settings(max_parallel=max_parallel),
         )
         options = DriveOptions(max_parallel=max_parallel, timeout=timeout, waits=wait)
-        outcome = Runner(self._workspace, options=options).start(found, submission)
+        outcome = self._acting(options).start(found, submission)
         return self.status(outcome.id)
 
     def stale(
@@ -206,23 +207,26 @@ class Project:
 
     def resume(self, backfill: str | None = None) -> Document:
         """Resume a backfill that was paused or interrupted, to its end; return its `status`."""
-        return self.status(Runner(self._workspace).resume(backfill).id)
+        return self.status(self._acting().resume(backfill).id)
 
     def retry(self, backfill: str | None = None) -> Document:
         """Re-run what did not succeed, to its end; return its `status`."""
-        return self.status(Runner(self._workspace).retry(backfill).id)
+        return self.status(self._acting().retry(backfill).id)
 
     def undo(self, backfill: str | None = None) -> Document:
         """Restore what a backfill overwrote; return the `status` of the undo."""
-        return self.status(Runner(self._workspace).undo(backfill, confirm=_agreed).id)
+        return self.status(self._acting().undo(backfill, confirm=_agreed).id)
 
     def pause(self, backfill: str | None = None) -> Document:
         """Start no more runs of a backfill; return its `status`."""
-        return self.status(self._backfills.pause(backfill).id)
+        return self.status(self._acting().pause(backfill).id)
 
     def cancel(self, backfill: str | None = None, *, kill: bool = False) -> Document:
         """Cancel the runs that a backfill has not started, with `kill` the running ones too."""
-        return self.status(Runner(self._workspace).cancel(backfill, kill=kill).id)
+        return self.status(self._acting().cancel(backfill, kill=kill).id)
+
+    def _acting(self, options: DriveOptions | None = None) -> Actions:
+        return Actions(self._workspace, Actor(door="python"), options=options)
 
     def _planned(self, plan: Plan) -> Document:
         def shown() -> RenderableType:

@@ -590,6 +590,27 @@ class HookCursor:
     tries: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """What somebody did to the backfills of a project, or was refused.
+
+    `door` is where it came in, `address` the client's, empty on this machine. `plan_id` is that of
+    what was started. `refused` says why it was not done. Of two acts with one `key` the first
+    holds: a request that is sent twice is done once.
+    """
+
+    key: str
+    at: datetime
+    who: str
+    door: str
+    verb: str
+    backfill_id: str = ""
+    plan_id: str = ""
+    address: str = ""
+    reason: str = ""
+    refused: str = ""
+
+
 class RunStore(Protocol):
     """The record of backfills, written before every action.
 
@@ -738,6 +759,15 @@ class RunStore(Protocol):
 
     def move_cursor(self, cursor: HookCursor, to: HookCursor | None) -> bool:
         """Replace or remove a cursor; False if another process was faster."""
+
+    def begin_act(self, act: Act) -> Act | None:
+        """Add an act to the audit; if its key is taken, change nothing and return that act."""
+
+    def end_act(self, act: Act) -> None:
+        """Write how an act ended, also one that was not added before."""
+
+    def acts(self, limit: int, *, backfill_id: str | None = None) -> tuple[Act, ...]:
+        """Return the acts of the audit, or those on one backfill, newest first."""
 
     def close(self) -> None:
         """Close connections."""

@@ -18,6 +18,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plans.plan import Plan, PlannedRun, changed_in_short
 from lineage_backfill.ports import (
+    Act,
     AttemptRecord,
     AttemptState,
     BackfillRecord,
@@ -40,6 +41,28 @@ def history(records: Iterable[BackfillRecord], *, hidden: int = 0) -> Document:
         "kind": "history",
         "backfills": [_backfill(record) for record in records],
         "hidden": hidden,
+    }
+
+
+def audit(acts: Iterable[Act]) -> Document:
+    """Return the list of acts; `backfill` may be a title, where an act was refused."""
+    return {
+        "schema_version": 1,
+        "kind": "audit",
+        "acts": [
+            {
+                "at": act.at,
+                "who": act.who,
+                "door": act.door,
+                "address": act.address,
+                "act": act.verb,
+                "backfill": act.backfill_id,
+                "plan": act.plan_id,
+                "reason": redaction.redacted(act.reason),
+                "refused": redaction.redacted(act.refused),
+            }
+            for act in acts
+        ],
     }
 
 

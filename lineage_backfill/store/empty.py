@@ -39,12 +39,12 @@ class EmptyRunStore(RunStore):
     def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         return ()
 
-    backfills = traces = past_runs = open_claims = drivers = hook_cursors = _none
+    backfills = traces = past_runs = open_claims = drivers = hook_cursors = acts = _none
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         return
 
-    keep_to = announce = withdraw = close = _nothing
+    keep_to = announce = withdraw = close = begin_act = end_act = _nothing
 
     def move_cursor(self, *_: Any) -> bool:
         return False

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
 #: no alembic. Stores of others are refused.
-REVISIONS = ("0001_first_release",)
+REVISIONS = ("0001_first_release", "0002_audit")
 VERSION_TABLE = "lb_version"
 
 
@@ -198,4 +198,21 @@ traces = sa.Table(
     sa.Column("contents", sa.JSON(none_as_null=True)),
     sa.Column("ended_at", Instant),  # if it succeeded
     sa.Index("lb_traces_job_keys", "job_namespace", "job_name", "keys_id"),
+)
+
+#: What somebody did, or was refused.
+acts = sa.Table(
+    "lb_acts",
+    metadata,
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("who", sa.String(200), nullable=False),
+    sa.Column("door", sa.String(20), nullable=False),
+    sa.Column("verb", sa.String(20), nullable=False),
+    sa.Column("backfill_id", sa.String(50), nullable=False),
+    sa.Column("plan_id", sa.String(100), nullable=False),
+    sa.Column("address", sa.String(100), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
+    sa.Index("lb_acts_at", "at"),
 )

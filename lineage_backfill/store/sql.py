@@ -23,6 +23,7 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plans.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.ports import (
+    Act,
     AttemptRecord,
     AttemptState,
     BackfillRecord,
@@ -60,6 +61,7 @@ from lineage_backfill.store.rules import (
 from lineage_backfill.store.schema import (
     REVISIONS,
     VERSION_TABLE,
+    acts,
     attempts,
     backfills,
     cursors,
@@ -453,6 +455,26 @@ class SqlRunStore(RunStore):
             change = sa.update(cursors).where(same).values(asdict(to))
         with self._write() as connection:
             return connection.execute(change).rowcount == 1
+
+    def begin_act(self, act: Act) -> Act | None:
+        with self._write() as connection:
+            insert = _dialect(connection).insert(acts).values(asdict(act))
+            if connection.execute(insert.on_conflict_do_nothing()).rowcount:
+                return None
+            known = sa.select(acts).where(acts.c.key == act.key)
+            return Act(**connection.execute(known).one()._mapping)
+
+    def end_act(self, act: Act) -> None:
+        values = asdict(act)
+        with self._write() as connection:
+            insert = _dialect(connection).insert(acts).values(values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["key"], set_=values))
+
+    def acts(self, limit: int, *, backfill_id: str | None = None) -> tuple[Act, ...]:
+        query = sa.select(acts).order_by(acts.c.at.desc(), acts.c.key).limit(limit)
+        if backfill_id is not None:
+            query = query.where(acts.c.backfill_id == backfill_id)
+        return tuple(Act(**row._mapping) for row in self._rows(query))
 
     def time(self, local: datetime) -> datetime:
         if self._engine.dialect.name == "sqlite":

@@ -157,35 +157,42 @@ class Runner:
     ) -> str:
         made = replace(
             submission,
-            submitted_by=account(),
+            submitted_by=submission.submitted_by or account(),
             reason=plan.request.get("reason", ""),
             code_version=code_version(self._project.root),
             settings=self._owned(submission.settings),
         )
         return executor.start(plan, made, waits=waits)
 
-    def detach(self, backfill: str, arguments: Sequence[str], settings: Mapping[str, str]) -> Path:
-        """Let a separate process drive a backfill, and return its log once it does.
+    def detach(
+        self,
+        verb: str,
+        backfill: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+    ) -> Path:
+        """Let a separate process resume, retry or undo a backfill; return its log once it does.
 
-        `arguments` give it project and lineage; `settings` are passed by name in its environment.
+        `arguments` give it project and lineage; `settings` are passed by name in its `environment`.
         Raises EngineError with the end of its log, and its exit code, if it ends before it has
         begun.
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
         private_folder(log.parent)
         with self._workspace.open_store() as store:
-            before = store.claim(backfill).fence
+            before = _driven(store, backfill)
             with open(log, "ab", opener=private) as out:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
+                    [sys.executable, "-m", "lineage_backfill", verb, backfill, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
-                    env=variables(settings, os.environ),
+                    env=variables(settings, {**os.environ, **environment}),
                 )
             code = None
-            while store.claim(backfill).fence == before:  # it has not taken the lease yet
+            while _driven(store, backfill) == before:  # it has not taken the lease yet
                 if code:
                     text = log.read_text(encoding="utf-8", errors="replace").strip()
                     error = EngineError(
@@ -470,6 +477,12 @@ class Runner:
     def _check_again(self, plan: Plan) -> None:
         """Raise StalePlanError if the plan is stale by the current lineage."""
         Planning(Workspace(self._project)).check(plan)
+
+
+def _driven(store: RunStore, backfill: str) -> tuple[str, int]:
+    """Return the backfill that a process drives for this one, and how often it was taken."""
+    id_ = store.backfill(backfill).undone_by or backfill
+    return id_, store.claim(id_).fence
 
 
 @contextmanager

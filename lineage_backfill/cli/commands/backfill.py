@@ -39,6 +39,7 @@ from lineage_backfill.show import backfills, documents
 from lineage_backfill.show.names import keys_on_a_line
 from lineage_backfill.show.plans import lost_in_words
 from lineage_backfill.show.text import counted
+from lineage_backfill.workspace.actions import Actions, Process, at_command_line
 from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.runner import DriveOptions, Runner
@@ -108,35 +109,25 @@ def carry_out(
         terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)
     if how.detach:
-        backfill, where = _detach(Runner(workspace, options=options), plan, submission, how, source)
+        acting = Actions(workspace, at_command_line(), options=options)
+        process = Process(
+            arguments=[*source.arguments(), *terminal.arguments(), *["--wait"] * how.wait],
+            settings=source.secret_settings,
+            has_own_lineage=replace(source, target=None) != SourceOptions(),
+        )
+        submitted = acting.submit(plan, submission, process)
         if as_json:
-            documents.emit(Backfills(workspace).status(backfill))
+            documents.emit(Backfills(workspace).status(submitted.id))
         else:
-            typer.echo(backfill)
-        terminal.say(where)
-        terminal.say(_ENDS[BackfillState.RUNNING][1].format_map(source.commands(backfill)))
+            typer.echo(submitted.id)
+        terminal.say(submitted.where)
+        terminal.say(_ENDS[BackfillState.RUNNING][1].format_map(source.commands(submitted.id)))
         return
     with _reporting(takes) as reporter:
-        outcome = Runner(workspace, reporter, options).start(plan, submission)
+        acting = Actions(workspace, at_command_line(), reporter=reporter, options=options)
+        outcome = acting.start(plan, submission)
     left_out = plan.left_out if how.strict else None
     _finish(workspace, outcome, source, as_json=as_json, left_out=left_out)
-
-
-def _detach(
-    runner: Runner, plan: Plan, submission: Submission, how: RunOptions, source: SourceOptions
-) -> tuple[str, str]:
-    """Let another process run a plan; return the backfill's id and a sentence about it.
-
-    A live driver takes it, unless the command line names the lineage.
-    """
-    arguments = source.arguments()
-    given = replace(source, target=None)  # each driver has one target, too
-    if given == SourceOptions() and runner.has_driver():
-        return runner.submit(plan, submission, waits=True), "The `drive` service picks it up."
-    backfill = runner.submit(plan, submission)
-    arguments += [*terminal.arguments(), *["--wait"] * how.wait]
-    log = runner.detach(backfill, arguments, source.secret_settings)
-    return backfill, f"It runs in a separate process; its log: {log}"
 
 
 def _submission(how: RunOptions, workspace: Workspace) -> Submission:
@@ -183,8 +174,8 @@ def _go_on(
     takes = Backfills(workspace).estimate_left(backfill, again=again, max_parallel=how.max_parallel)
     options = replace(_drive_options(how), gone=takeover.gone)
     with _reporting(takes) as reporter:
-        runner = Runner(workspace, reporter, options)
-        outcome = runner.retry(backfill) if again else runner.resume(backfill)
+        acting = Actions(workspace, at_command_line(), reporter=reporter, options=options)
+        outcome = acting.retry(backfill) if again else acting.resume(backfill)
     if outcome.had_succeeded:
         verb = "retry" if again else "resume"
         terminal.say(f"{outcome.id} has already succeeded: nothing to {verb}.")
@@ -204,7 +195,8 @@ def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) ->
         progress_shown.enter_context(reporter.showing())
 
     with ExitStack() as progress_shown:
-        outcome = Runner(workspace, reporter, options).undo(which.backfill, confirm=confirm)
+        acting = Actions(workspace, at_command_line(), reporter=reporter, options=options)
+        outcome = acting.undo(which.backfill, confirm=confirm)
     _finish(workspace, outcome, which, as_json=which.as_json)
 
 

@@ -17,8 +17,9 @@ from lineage_backfill.cli.options import (
 from lineage_backfill.cli.output.progress import progress
 from lineage_backfill.model import BackfillState
 from lineage_backfill.show import documents
+from lineage_backfill.workspace.actions import Actions, at_command_line
 from lineage_backfill.workspace.backfills import Backfills
-from lineage_backfill.workspace.runner import DriveOptions, Runner
+from lineage_backfill.workspace.runner import DriveOptions
 
 _INTERRUPTED = 130
 _REQUESTED = "Requested; follow it to its end: {watch}"
@@ -33,13 +34,13 @@ _CANCELLED = {
 @takes_options
 def pause(which: BackfillOptions) -> None:
     """Start no more runs of a backfill; running ones end. `resume` continues it."""
-    backfills = Backfills(which.open(code=False))
-    paused = backfills.pause(which.backfill)
+    workspace = which.open(code=False)
+    paused = Actions(workspace, at_command_line()).pause(which.backfill)
     if paused.state.is_under_way:
         text = f"No new runs are started; resume it with: {which.command('resume', paused.id)}"
     else:
         text = f"{paused.id} is {paused.state}: nothing to pause."
-    _finish(backfills, paused.id, text, as_json=which.as_json)
+    _finish(Backfills(workspace), paused.id, text, as_json=which.as_json)
 
 
 @takes_options
@@ -53,7 +54,8 @@ def cancel(
     reporter = progress(terminal.talk())
     with reporter.showing():
         options = DriveOptions(gone=takeover.gone)
-        outcome = Runner(workspace, reporter, options).cancel(which.backfill, kill=kill)
+        acting = Actions(workspace, at_command_line(), reporter=reporter, options=options)
+        outcome = acting.cancel(which.backfill, kill=kill)
     ended = "{id} has ended ({state}): nothing to cancel."
     text = _CANCELLED.get(outcome.state, ended).format(
         id=outcome.id, state=outcome.state, **which.commands(outcome.id)
@@ -76,10 +78,10 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Hide a backfill from lists; the data it wrote stays, and its full id still works."""
-    backfills = Backfills(source.open(code=False))
-    deleted = backfills.delete(backfill).id
+    workspace = source.open(code=False)
+    deleted = Actions(workspace, at_command_line()).delete(backfill).id
     text = f"{deleted} is deleted; to undo what it wrote: {source.command('undo', deleted)}"
-    _finish(backfills, deleted, text, as_json=as_json)
+    _finish(Backfills(workspace), deleted, text, as_json=as_json)
 
 
 def _finish(backfills: Backfills, id_: str, text: str, *, as_json: bool) -> None:
