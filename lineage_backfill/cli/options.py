@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache, partial, wraps
@@ -137,6 +137,11 @@ class SourceOptions(LineageOptions):
         """Return the command lines for a backfill by their verbs."""
         verbs = ("watch", "report", "retry", "resume", "cancel", "undo")
         return {verb: self.command(verb, backfill) for verb in verbs}
+
+    @property
+    def has_own_lineage(self) -> bool:
+        """Whether it names more than a target, so that the `drive` service of a project differs."""
+        return replace(self, target=None) != SourceOptions()
 
     @property
     def secret_settings(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("status", _status, "status", "Show the state of a backfill and its runs."),
     ("report", _status, "report", "Show the partitions a backfill planned and rewrote."),
     ("history", _status, "history", "List the backfills of this project."),
-    ("serve", _serve, "serve", "Show backfills, plans and lineage in a browser, read-only."),
+    ("serve", _serve, "serve", "Show and manage backfills, plans and lineage in a browser."),
     ("lineage", _lineage, "lineage", "Show and save the lineage."),
     ("graph", _graph, "graph", "Show the lineage or a part of it as a graph."),
     ("config", _settings, "config", "Show and check the settings of this project."),

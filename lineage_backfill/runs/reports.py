@@ -51,7 +51,7 @@ def audit(acts: Iterable[Act]) -> Document:
         "kind": "audit",
         "acts": [
             {
-                "at": act.at,
+                "at": instant(act.at),
                 "who": act.who,
                 "door": act.door,
                 "address": act.address,

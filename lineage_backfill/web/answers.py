@@ -9,6 +9,15 @@ from flask import Blueprint, Response, current_app, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
+from lineage_backfill.errors import (
+    BackfillError,
+    ConflictError,
+    DeclarationError,
+    GuardRailError,
+    StalePlanError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.show import documents
 from lineage_backfill.show.draw import Drawing
@@ -23,6 +32,16 @@ DRAWN = 60
 _PARAMETERS = frozenset(
     ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
 )
+
+#: The first that fits counts.
+_STATUS: dict[type[BackfillError], int] = {
+    UnknownNameError: 404,
+    DeclarationError: 409,
+    GuardRailError: 409,
+    StalePlanError: 409,
+    ConflictError: 409,
+    UsageError: 400,
+}
 
 routes = Blueprint("pages", __name__)
 
@@ -49,6 +68,14 @@ def link(ref: Ref, text: str) -> Markup:
 def number(name: str) -> int:
     """Return a number from the query string, by default 1."""
     return request.args.get(name, 1, type=int)
+
+
+def error_status(error: BackfillError) -> int:
+    """Return the HTTP status of an error."""
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return status
+    return 503
 
 
 def as_json(document: Mapping[str, Any]) -> Response:

@@ -29,6 +29,16 @@ from lineage_backfill.web.view_models import Page
 _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
 _TAIL = 64 * 1024  # bytes of a log on its page
 _WHOLE_LOG = 4 * 1024 * 1024
+#: What a page can do, and the box to tick before that.
+_ACTS = {
+    "pause": "",
+    "resume": "",
+    "retry": "",
+    "cancel": "what is not started stays stale",
+    "kill": "running runs are stopped, too",
+    "undo": "what it wrote is replaced by what was there before",
+    "delete": "it leaves the lists",
+}
 _REPORTED = 5_000  # most runs of a backfill whose verdict is on its first page
 
 
@@ -99,6 +109,7 @@ def backfill(backfill: str) -> str:
         sentence="" if is_live else backfills.outcome(status, report),
         no_report=no_report,
         commands=_commands(status),
+        acts=_ACTS,
     )
 
 
@@ -107,12 +118,13 @@ def _chosen_job() -> JobRef | None:
     return None if name is None or namespace is None else JobRef(namespace, name)
 
 
-def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the possible next steps for a backfill with their commands."""
+def _commands(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the possible next steps for a backfill with their commands and verbs."""
     state, id_ = BackfillState(status["state"]), status["id"]
     verbs = [("Follow it in a terminal", "watch")] if state.is_under_way else []
     if state.is_under_way:
         verbs += [("Start no more runs", "pause"), ("Cancel the runs not started", "cancel")]
+        verbs += [("Also stop the running runs", "cancel --kill")]
     elif state in (BackfillState.PAUSED, BackfillState.INTERRUPTED):
         verbs += [("Resume it", "resume")]
     elif state is not BackfillState.SUCCEEDED:
@@ -122,9 +134,13 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
         may_have_written = any(run["started_at"] for run in status["runs"])
         if may_have_written and not (status["undo_of"] or status["undone_by"]):
             verbs += [("Undo it: restore what it overwrote", "undo")]
+        verbs += [("Hide it from lists; its data stays", "delete")]
     target = cache().project.target
     option = f" --target={target}" if target else ""
-    return [(title, f"lineage-backfill {verb} {id_}{option}") for title, verb in verbs]
+    return [
+        (title, f"lineage-backfill {verb} {id_}{option}", verb.rpartition("--")[2])
+        for title, verb in verbs
+    ]
 
 
 @routes.get("/backfills/<backfill>.json")
@@ -260,21 +276,23 @@ def plan(backfill: str) -> str:
     """Show the plan of a backfill as a tree, each job with its reason."""
     found = _planned(backfill)
     plan = found.plan
-    names = Names.of(plan)
     is_drawn = len(plan.jobs) <= DRAWN and len(plans.drawing(plan).nodes) <= DRAWN
-    return render_template(
-        "plan.html",
-        found=found,
-        plan=plan,
-        names=names,
-        roots=list(plans.roots(plan)),
-        amount=plans.amount(plan),
-        whole_or_keys=plans.whole_or_keys,
-        rows=Page.of(plans.tree(plan.jobs), number("page"), size=_JOBS),
-        in_words=lambda reason: words.in_words(reason, names),
-        why_left=words.why_left,
-        is_drawn=is_drawn,
-    )
+    return render_template("plan.html", found=found, is_drawn=is_drawn, **parts_of(plan))
+
+
+def parts_of(plan: Plan) -> dict[str, Any]:
+    """Return what the table of a plan shows."""
+    names = Names.of(plan)
+    return {
+        "plan": plan,
+        "names": names,
+        "roots": list(plans.roots(plan)),
+        "amount": plans.amount(plan),
+        "whole_or_keys": plans.whole_or_keys,
+        "rows": Page.of(plans.tree(plan.jobs), number("page"), size=_JOBS),
+        "in_words": lambda reason: words.in_words(reason, names),
+        "why_left": words.why_left,
+    }
 
 
 @routes.get("/backfills/<backfill>/plan.json")

@@ -10,6 +10,7 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from lineage_backfill.redaction import redacted
+from lineage_backfill.web.session import logins, refuse_foreign
 
 _READING = ("GET", "HEAD")
 _POLICY = (
@@ -18,7 +19,7 @@ _POLICY = (
 )
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer a form of ours has no Origin
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -26,7 +27,7 @@ _HEADERS = {
 
 
 def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) -> None:
-    """Refuse requests that are not reads, or that name another host.
+    """Refuse requests that name another host, or change something without a login.
 
     In a DNS rebinding attack the host is the attacker's name: only addresses, localhost, this
     machine's own names and `names` are accepted. Pages of `frames` may show these in a frame.
@@ -39,12 +40,14 @@ def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) ->
 
     @pages.before_request
     def refuse() -> None:
-        if request.method not in _READING:
+        if request.method not in _READING and logins() is None:
             raise MethodNotAllowed(_READING)
         if not is_trusted(request.host, known):
             abort(
                 421, "These pages are not served under that host name; add it with `--allow-host`."
             )
+        if request.method not in _READING:
+            refuse_foreign()
 
     @pages.after_request
     def protect(response: Response) -> Response:

@@ -12,32 +12,41 @@ from jinja2 import StrictUndefined
 from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 
-from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
+from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project import Project
 from lineage_backfill.show import settings
 from lineage_backfill.show.names import keys_in_short, keys_in_words
 from lineage_backfill.show.text import counted, safe, to_the_second
+from lineage_backfill.web import acts, view_models
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
-from lineage_backfill.web import view_models
-from lineage_backfill.web.answers import as_json, cache, here, link, routes
+from lineage_backfill.web.answers import as_json, cache, error_status, here, link, routes
 from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
+from lineage_backfill.web.logins import Logins
+from lineage_backfill.web.session import session
 
 # Importing a module adds its pages.
-_WITH = (backfill_pages, lineage_pages)
+_WITH = (acts, backfill_pages, lineage_pages)
 
 
 def make_pages(
-    project: Project, *, names: Collection[str] = (), frames: Collection[str] = ()
+    project: Project,
+    *,
+    names: Collection[str] = (),
+    frames: Collection[str] = (),
+    logins: Logins | None = None,
 ) -> Flask:
     """Return the pages of a project as a WSGI application.
 
     `names` are extra host names, `frames` the addresses whose pages may show these in a frame.
+    Without `logins` nobody can act.
     """
     pages = Flask(__name__)
     pages.extensions["cache"] = Cache(project)
+    pages.extensions["logins"] = logins
+    pages.context_processor(lambda: {"login": session()})
     pages.jinja_env.undefined = StrictUndefined
     pages.jinja_env.trim_blocks = pages.jinja_env.lstrip_blocks = True
     pages.jinja_env.globals.update(
@@ -77,10 +86,7 @@ def _keys(keys: Iterable[Any]) -> str:
 
 
 def _failed(error: BackfillError) -> tuple[Any, int]:
-    status = 404 if isinstance(error, UnknownNameError) else 503
-    if isinstance(error, UsageError) and status != 404:
-        status = 409 if isinstance(error, DeclarationError) else 400
-    return _error(status, error.message, error.code, error.hint)
+    return _error(error_status(error), error.message, error.code, error.hint)
 
 
 def _refused(error: HTTPException) -> Any:

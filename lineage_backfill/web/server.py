@@ -7,10 +7,14 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from lineage_backfill.errors import AddressError, EnvironmentMissingError
 from lineage_backfill.files import reason
 from lineage_backfill.project import Project
+
+if TYPE_CHECKING:
+    from lineage_backfill.web.logins import Logins
 
 _THREADS = 4
 
@@ -56,12 +60,13 @@ def serve(
     *,
     names: Collection[str] = (),
     frames: Collection[str] = (),
+    logins: Logins | None = None,
     ready: Callable[[], None],
 ) -> None:
     """Serve the pages of a project until SIGINT or SIGTERM; calls `ready` first.
 
     `names` are extra host names that browsers may use, `frames` the addresses whose pages may show
-    these in a frame. Raises EnvironmentMissingError if the web
+    these in a frame; without `logins` nobody can act. Raises EnvironmentMissingError if the web
     server is not installed.
     """
     try:
@@ -73,7 +78,7 @@ def serve(
             f"pages need {error.name}, which is not installed",
             hint="Install it: pip install 'lineage-backfill[serve]'",
         ) from error
-    pages = make_pages(project, names=names, frames=frames)
+    pages = make_pages(project, names=names, frames=frames, logins=logins)
     server = create_server(pages, sockets=[listening], threads=_THREADS, ident=None)
 
     def stop(_signal: int, _frame: object) -> None:

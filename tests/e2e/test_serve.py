@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import requests
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -29,16 +32,19 @@ HOSTILE = "<script>document.title = 'broken'</script>"
 
 
 @contextmanager
-def serving(shop: Shop) -> Iterator[tuple[str, Command]]:
-    """Serve the shop; give the address that it prints and the process, which ends in the end."""
-    process = shop.start("serve", "--port", "0")
+def serving(shop: Shop, *options: str) -> Iterator[tuple[str, Command]]:
+    """Serve the shop; give what it prints at once and the process, which ends in the end."""
+    process = shop.start("serve", "--port", "0", *options)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().strip(), process
+        said = process.stdout.readline()
+        while said.startswith("{") and not said.endswith("}\n"):
+            said += process.stdout.readline()
+        yield said.strip(), process
     finally:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
-        assert process.returncode == 0, err
+        assert process.returncode in (0, -signal.SIGKILL), err
         assert out == ""
         assert "Traceback" not in err
 
@@ -134,7 +140,7 @@ def test_serving_is_told_in_one_line_and_ends_when_it_is_asked_to(shop: Shop) ->
         with urllib.request.urlopen(address) as answer:
             assert "No backfills yet" in answer.read().decode()
             assert "waitress" not in str(answer.headers)
-        with pytest.raises(HTTPError, match="405"):
+        with pytest.raises(HTTPError, match="403"):
             urllib.request.urlopen(address, data=b"")
         port = address.rstrip("/").rpartition(":")[2]
         taken = shop("serve", "--port", port, code=64)
@@ -155,3 +161,76 @@ def test_who_serves_to_others_is_warned(shop: Shop) -> None:
     assert fits(document, "serve")
     assert document["url"].startswith("http://127.0.0.1:")
     assert process.returncode == 0
+
+
+@needs_browser
+def test_a_backfill_is_begun_retried_and_seen_through_in_a_browser(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.does({"daily": "fail"})
+    with serving(shop, "--json") as (said, _), browsing(tmp_path / "browser") as browser:
+        wait = WebDriverWait(browser, 30)
+
+        def press(label: str) -> None:
+            found = f"//button[starts-with(normalize-space(), '{label}')]"
+            # What changes meanwhile is exchanged, buttons too.
+            gone = StaleElementReferenceException, NoSuchElementException
+            waiting = WebDriverWait(browser, 30, ignored_exceptions=gone)
+            waiting.until(lambda _: browser.find_element(By.XPATH, found).click() is None)
+
+        browser.get(json.loads(said)["login"])
+        browser.find_element(By.LINK_TEXT, "New backfill").click()
+
+        # While it is typed, the page shows what would run, and writes nothing.
+        browser.find_element(By.ID, "changed").send_keys("feed")
+        browser.find_element(By.ID, "keys").send_keys("2024-01-02T00..2024-01-02T02")
+        wait.until(sees(browser, "2 jobs, 4 partitions, 2 runs in 2 waves"))
+        browser.find_element(By.ID, "reason").send_keys("three bad hours")
+        assert not (shop.folder / ".lineage-backfill").exists()
+        press("Start 2 runs")
+
+        # A process of its own drives it: one run fails, its log says why, and it is run again.
+        wait.until(sees(browser, "1 failed"))
+        wait.until(lambda _: browser.title.startswith("failed"))
+        assert "no [such] column" in browser.find_element(By.ID, "troubles").text
+        shop.does({})
+        press("Retry")
+        wait.until(sees(browser, "2 of 2 runs: 2 succeeded"))
+        assert shop.started() == ["clean", "daily", "daily"]
+        browser.find_element(By.LINK_TEXT, "Audit").click()
+        audit = browser.find_element(By.TAG_NAME, "main").text
+        assert "three bad hours" in audit
+        assert audit.index(" retry ") < audit.index(" start ")
+        assert "command line" not in audit, "the process that drives is no act of its own"
+
+        # What a log-out leaves can be read, and no more.
+        press("Log out")
+        browser.find_element(By.CSS_SELECTOR, "a.id").click()
+        assert not browser.find_elements(By.TAG_NAME, "button")
+
+
+def test_what_was_begun_goes_on_without_its_server(shop: Shop) -> None:
+    shop.does({"daily": "wait"})
+    with serving(shop, "--json") as (said, process):
+        form = {"changed": "feed", "keys": "2024-01-02T00..2024-01-02T02"}
+        browser = requests.Session()
+        address = json.loads(said)["url"]
+        page = browser.get(json.loads(said)["login"]).text
+        sent = field("sent", page)
+        page = browser.get(f"{address}new", params=form).text
+        form |= {name: field(name, page) for name in ("plan", "now", "key")} | {"sent": sent}
+        answer = browser.post(f"{address}new", data=form, headers={"Origin": address.rstrip("/")})
+        assert answer.status_code == 200, answer.text
+        wait_for(lambda: "daily 2024-01-02" in shop.journal())
+        process.kill()
+        process.wait()
+    shop.go()
+    shop("watch", "--timeout", "60s")
+    assert shop.started() == ["clean", "daily"]
+
+
+def field(name: str, page: str) -> str:
+    """Return the value of a hidden field or a button."""
+    found = re.search(f'name="{name}" value="([^"]*)"', page)
+    assert found, name
+    return found[1]

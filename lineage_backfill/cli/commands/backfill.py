@@ -113,7 +113,7 @@ def carry_out(
         process = Process(
             arguments=[*source.arguments(), *terminal.arguments(), *["--wait"] * how.wait],
             settings=source.secret_settings,
-            has_own_lineage=replace(source, target=None) != SourceOptions(),
+            has_own_lineage=source.has_own_lineage,
         )
         submitted = acting.submit(plan, submission, process)
         if as_json:

@@ -1,8 +1,9 @@
-"""`serve`: shows backfills, plans and lineage in a browser."""
+"""`serve`: shows and manages backfills in a browser."""
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.errors import UsageError
 from lineage_backfill.show import documents
 from lineage_backfill.web import server
+from lineage_backfill.web.logins import Logins
+from lineage_backfill.workspace.actions import Process
 
 _OTHER = "Take another port with --port, any free one with --port 0; --host names the address."
 
@@ -49,7 +52,7 @@ def serve(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show backfills, plans, lineage and settings in a browser, read-only, until Ctrl-C."""
+    """Show and manage backfills, plans and lineage in a browser, until Ctrl-C."""
     for origin in allow_frame or ():
         if not re.fullmatch(r"https?://[\w.:\[\]-]+", origin):
             raise UsageError(
@@ -57,23 +60,38 @@ def serve(
                 hint="Give scheme, host and port, such as http://localhost:8080.",
             )
     project = source.load()
+    process = Process(
+        arguments=source.arguments(),
+        settings=source.secret_settings,
+        has_own_lineage=source.has_own_lineage,
+    )
     with server.listen(host, port, hint=_OTHER) as listening:
         address = server.address_of(listening)
 
+        def tell(code: str) -> None:
+            terminal.say(f"To act on these pages, log in: {address}login?code={code}")
+
+        # Who may act on an address that others reach cannot be told yet.
+        logins = Logins(process, tell) if server.is_private(listening) else None
+
         def ready() -> None:
+            login = f"{address}login?code={logins.code}" if logins else None
             if as_json:
-                documents.emit({"schema_version": 1, "kind": "serve", "url": address})
+                document = {"schema_version": 1, "kind": "serve", "url": address, "login": login}
+                documents.emit(document)
             else:
                 typer.echo(address)
-            typer.get_text_stream("stdout").flush()
+            sys.stdout.flush()
             if not server.is_private(listening):
                 terminal.say(
                     f"warning: anyone who can reach {host} can read all of this: there is no login",
                     style="yellow",
                 )
+            if logins:
+                tell(logins.code)
             terminal.say("Serving until Ctrl-C.")
             if open_browser:
-                typer.launch(address)
+                typer.launch(login or address)
 
         names, frames = allow_host or (), allow_frame or ()
-        server.serve(project, listening, names=names, frames=frames, ready=ready)
+        server.serve(project, listening, names=names, frames=frames, logins=logins, ready=ready)

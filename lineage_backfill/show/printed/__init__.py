@@ -10,6 +10,7 @@ from lineage_backfill.typed import json_schema
 
 #: The type of each document, by its kind.
 DOCUMENTS: Mapping[str, Any] = {
+    "audit": backfills.Audit,
     "config": checks.Config,
     "config_in_force": checks.ConfigInForce,
     "config_check": checks.ConfigCheck,

@@ -121,6 +121,28 @@ class History(TypedDict):
     hidden: Annotated[Count, "Not listed: deleted."]
 
 
+class Act(TypedDict):
+    """What somebody did to the backfills of a project, or was refused."""
+
+    at: Moment
+    who: str
+    door: Annotated[str, "`command line`, `python` or `pages`."]
+    address: str
+    act: str
+    backfill: Annotated[str, "Its id; as it was named where the act was refused."]
+    plan: str
+    reason: str
+    refused: Annotated[str, "Why it was not done; empty if it was."]
+
+
+class Audit(TypedDict):
+    """The newest acts: what the page *Audit* of `serve` shows."""
+
+    schema_version: Literal[1]
+    kind: Literal["audit"]
+    acts: list[Act]
+
+
 class Attempt(TypedDict):
     """One try at a run."""
 

@@ -135,3 +135,4 @@ class Serve(TypedDict):
     schema_version: Literal[1]
     kind: Literal["serve"]
     url: str
+    login: Annotated[str | None, "Logs one browser in, so that it can act."]

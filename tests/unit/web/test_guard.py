@@ -40,7 +40,7 @@ def test_every_answer_bears_the_headers_that_protect_it(pages: FlaskClient, path
         assert "http" not in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["X-Frame-Options"] == "DENY"
-        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["Referrer-Policy"] == "same-origin"
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 

@@ -333,7 +333,7 @@ def test_every_link_leads_somewhere_and_stays_here(
     seen: set[str] = set()
     todo = ["/"]
     while todo:
-        address = todo.pop().partition("#")[0]
+        address = todo.pop(0).partition("#")[0]
         if address in seen or len(seen) > 150:
             continue
         seen.add(address)

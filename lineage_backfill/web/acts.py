@@ -1,0 +1,251 @@
+"""The pages that act: new backfills, the verbs of a backfill, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from flask import Response, abort, redirect, render_template, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from lineage_backfill.errors import BackfillError, StalePlanError, UnknownNameError, UsageError
+from lineage_backfill.partitions.text import parse_partitions
+from lineage_backfill.plans.document import plan_to_dict
+from lineage_backfill.plans.plan import Plan
+from lineage_backfill.plans.request import RAILS, ChangedJob, Request
+from lineage_backfill.ports import Settings, Submission
+from lineage_backfill.show.names import Names
+from lineage_backfill.web.answers import as_json, cache, error_status, number, routes
+from lineage_backfill.web.backfills import parts_of
+from lineage_backfill.web.logins import Logins
+from lineage_backfill.web.session import actor, logins, session_id
+from lineage_backfill.web.view_models import Page
+from lineage_backfill.workspace.actions import Actions, DoneBeforeError, audit
+from lineage_backfill.workspace.catchup import find_stale
+from lineage_backfill.workspace.environment import account
+from lineage_backfill.workspace.named import NameLookup
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
+
+_NAMES = 500  # most names that a form proposes
+_JOBS = 50  # rows on a page
+_ACTS = 500  # newest acts that are shown
+_AGE = timedelta(days=1)  # of a preview that can still be started
+
+
+def _logins() -> Logins:
+    """Return the logins; where there are none, nobody may act."""
+    return logins() or abort(405)
+
+
+@routes.get("/login")
+def login() -> AnyResponse:
+    """Log a browser in by the code in the address."""
+    known = _logins()
+    id_ = known.enter(request.args.get("code", ""))
+    if id_ is None:
+        abort(403, "This login is used up, or of another server; its terminal shows the next one.")
+    answer = redirect(url_for("pages.history"), 303)
+    answer.set_cookie(known.cookie, id_, httponly=True, samesite="Strict")
+    return answer
+
+
+@routes.post("/logout")
+def logout() -> AnyResponse:
+    """End the session."""
+    _logins().leave(session_id())
+    return redirect(url_for("pages.history"), 303)
+
+
+# --- a new backfill -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Preview:
+    """The plan for the fields of a form, None if nothing is stale, or what is wrong with them."""
+
+    now: datetime
+    plan: Plan | None = None
+    error: BackfillError | None = None
+
+
+@routes.get("/new")
+def new() -> str:
+    """Show the form of a new backfill, and what it would run; writes nothing."""
+    return _form(request.args, _preview(request.args) if _is_filled(request.args) else None)
+
+
+@routes.get("/new.json")
+def new_json() -> Response:
+    """Return what `impact --json` prints for the fields of the form."""
+    plan = _plan(request.args, _shown())
+    if plan is None:
+        raise UsageError("nothing is stale", hint="Name what changed.")
+    return as_json(plan_to_dict(plan))
+
+
+@routes.post("/new")
+def start() -> AnyResponse | tuple[str, int]:
+    """Start what the form has shown, by its hash: the plan is made again, and must be the same."""
+    given, known = request.form, _logins()
+    workspace = Workspace(cache().project, as_of=_instant(given.get("now", "")))
+    plan = _plan(given, workspace)
+    if plan is None or plan.id != given.get("plan"):
+        error = StalePlanError(
+            "nothing was started: since it was shown, lineage, declarations or tables have changed",
+            hint="This is the plan now.",
+        )
+        return _form(given, replace(_preview(given), error=error)), error_status(error)
+    limit, runs = cache().project.declarations.limits.confirm_above, plan.totals["runs"]
+    if runs > limit and given.get("typed", "").strip() != str(runs):
+        raise UsageError(
+            f"nothing was started: these are {runs:,} runs", hint="Type their number to start them."
+        )
+    planning = Planning(workspace)
+    plan = replace(plan, request={**plan.request, "reason": given.get("reason", "").strip()})
+    plan, _ = planning.without_missing(plan)
+    most = _whole(given, "max-parallel")
+    submission = Submission(
+        title=given.get("title", "").strip(), settings=Settings(max_parallel=most)
+    )
+    try:
+        done = Actions(workspace, actor()).submit(plan, submission, known.process)
+    except DoneBeforeError as error:
+        if not error.act.backfill_id:
+            raise
+        return redirect(url_for("pages.backfill", backfill=error.act.backfill_id), 303)
+    return redirect(url_for("pages.backfill", backfill=done.id), 303)
+
+
+def _is_filled(given: Mapping[str, str]) -> bool:
+    return "stale" in given or bool(given.get("changed", "").strip())
+
+
+def _shown() -> Workspace:
+    """Return a workspace as of now, with the lineage that all pages share."""
+    shared = cache().workspace()
+    return Workspace(shared.project, as_of=datetime.now(UTC), read=lambda: shared.snapshot)
+
+
+def _preview(given: Mapping[str, str]) -> _Preview:
+    workspace = _shown()
+    try:
+        return _Preview(now=workspace.now, plan=_plan(given, workspace))
+    except BackfillError as error:
+        return _Preview(now=workspace.now, error=error)
+
+
+def _plan(given: Mapping[str, str], workspace: Workspace) -> Plan | None:
+    """Return the plan for the fields of a form, None if nothing is stale."""
+    asked = Request(
+        select=tuple(given.get("select", "").split()),
+        exclude=tuple(given.get("exclude", "").split()),
+        exact="exact" in given,
+        reverse="reverse" in given,
+        author=account(),
+        allow=frozenset(rail for rail in RAILS if f"allow-{rail}" in given),
+    )
+    if "stale" in given:
+        return find_stale(workspace, asked).plan
+    planning, version = Planning(workspace), _whole(given, "version")
+    asked = _with_roots(asked, NameLookup(workspace.resolver), given)
+    if version is None:
+        return planning.plan(asked)
+    if given.get("keys", "").strip() or not asked.changed:
+        raise UsageError(
+            "a version finds the changed keys of a dataset itself",
+            hint="Leave out the keys, and name a dataset.",
+        )
+    return planning.plan(planning.with_changes(asked, after=version))
+
+
+def _with_roots(asked: Request, names: NameLookup, given: Mapping[str, str]) -> Request:
+    """Return the request with the dataset that changed, or the job to re-run."""
+    name, keys = given.get("changed", "").strip(), given.get("keys", "").strip()
+    key_set = parse_partitions(keys) if keys else None
+    dataset, job = name.removeprefix("dataset:"), name.removeprefix("job:")
+    if job == name:
+        try:
+            return replace(asked, changed=(names.changed(dataset, key_set),))
+        except UnknownNameError:
+            if not names.is_job(name):
+                raise
+    return replace(asked, jobs=(ChangedJob(job=names.job(job), keys=key_set),))
+
+
+def _form(given: Mapping[str, str], preview: _Preview | None) -> str:
+    edges = cache().workspace().resolver.edges
+    known = Names([*edges.datasets, *edges.jobs])
+    plan = preview.plan if preview else None
+    return render_template(
+        "new.html",
+        given=given,
+        known=[known(ref) for ref in sorted(edges.datasets)][:_NAMES],
+        rails=RAILS,
+        preview=preview,
+        key=uuid4().hex,
+        confirm_above=cache().project.declarations.limits.confirm_above,
+        **(parts_of(plan) if plan else {"plan": None}),
+    )
+
+
+def _instant(text: str) -> datetime:
+    """Return the instant at which a form was shown; raises UsageError for one too long ago."""
+    now = datetime.now(UTC)
+    try:
+        shown = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        shown = now - 2 * _AGE
+    if not now - _AGE < shown <= now:
+        raise UsageError("this was shown too long ago", hint="Load the page again.")
+    return shown
+
+
+def _whole(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise UsageError(f"{name} is {text!r}", hint="Write a whole number.")
+    return int(text)
+
+
+# --- one backfill -------------------------------------------------------------------------------
+
+
+@routes.post("/backfills/<backfill>/<any(pause, resume, cancel, kill, retry, undo, delete):verb>")
+def act(backfill: str, verb: Any) -> AnyResponse:
+    """Do something to a backfill; another process drives what lasts."""
+    process = _logins().process
+    acting = Actions(Workspace(cache().project), actor())
+    if verb == "pause":
+        acting.pause(backfill)
+    elif verb in ("cancel", "kill"):
+        acting.cancel(backfill, kill=verb == "kill")
+    elif verb == "delete":
+        acting.delete(backfill)
+    else:
+        agreed = ["--yes"] * (verb == "undo")
+        process = replace(process, arguments=[*process.arguments, *agreed])
+        acting.hand_over(verb, backfill, process)
+    return redirect(url_for("pages.backfill", backfill=backfill), 303)
+
+
+# --- the audit ----------------------------------------------------------------------------------
+
+
+@routes.get("/audit")
+def acts() -> str:
+    """Show who did what."""
+    document = audit(Workspace(cache().project), _ACTS)
+    page = Page.of(document["acts"], number("page"), size=_JOBS)
+    return render_template("audit.html", page=page)
+
+
+@routes.get("/audit.json")
+def acts_json() -> Response:
+    """Return the newest acts."""
+    return as_json(audit(Workspace(cache().project), _ACTS))
