@@ -592,7 +592,7 @@ class HookCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What somebody did to the backfills of a project, or was refused.
+    """An act on the backfills of a project, done or refused.
 
     `door` is where it came in, `address` the client's, empty on this machine. `plan_id` is that of
     what was started. `refused` says why it was not done. Of two acts with one `key` the first

@@ -200,7 +200,7 @@ traces = sa.Table(
     sa.Index("lb_traces_job_keys", "job_namespace", "job_name", "keys_id"),
 )
 
-#: What somebody did, or was refused.
+#: The audit: acts on backfills, done or refused.
 acts = sa.Table(
     "lb_acts",
     metadata,

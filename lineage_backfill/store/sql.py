@@ -459,10 +459,10 @@ class SqlRunStore(RunStore):
     def begin_act(self, act: Act) -> Act | None:
         with self._write() as connection:
             insert = _dialect(connection).insert(acts).values(asdict(act))
-            if connection.execute(insert.on_conflict_do_nothing()).rowcount:
-                return None
+            connection.execute(insert.on_conflict_do_nothing())
             known = sa.select(acts).where(acts.c.key == act.key)
-            return Act(**connection.execute(known).one()._mapping)
+            kept = Act(**connection.execute(known).one()._mapping)
+        return None if kept == act else kept
 
     def end_act(self, act: Act) -> None:
         values = asdict(act)

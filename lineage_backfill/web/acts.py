@@ -37,7 +37,7 @@ _AGE = timedelta(days=1)  # of a preview that can still be started
 
 
 def _logins() -> Logins:
-    """Return the logins; where there are none, nobody may act."""
+    """Return the logins; where there are none, pages are read-only."""
     return logins() or abort(405)
 
 

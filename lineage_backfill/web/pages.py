@@ -41,7 +41,7 @@ def make_pages(
     """Return the pages of a project as a WSGI application.
 
     `names` are extra host names, `frames` the addresses whose pages may show these in a frame.
-    Without `logins` nobody can act.
+    Without `logins` the pages are read-only.
     """
     pages = Flask(__name__)
     pages.extensions["cache"] = Cache(project)

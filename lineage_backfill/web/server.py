@@ -66,7 +66,7 @@ def serve(
     """Serve the pages of a project until SIGINT or SIGTERM; calls `ready` first.
 
     `names` are extra host names that browsers may use, `frames` the addresses whose pages may show
-    these in a frame; without `logins` nobody can act. Raises EnvironmentMissingError if the web
+    these in a frame; without `logins` they are read-only. Raises EnvironmentMissingError if the web
     server is not installed.
     """
     try:

@@ -12,7 +12,7 @@ from lineage_backfill.workspace.actions import Actor
 
 
 def logins() -> Logins | None:
-    """Return the logins of this application, None where nobody may act."""
+    """Return the logins of this application, None where pages are read-only."""
     found: Logins | None = current_app.extensions["logins"]
     return found
 

@@ -28,6 +28,7 @@ from lineage_backfill.model import (
 )
 from lineage_backfill.plans.plan import DatasetPartitions
 from lineage_backfill.ports import (
+    Act,
     AttemptState,
     ControlRequest,
     Driver,
@@ -635,6 +636,18 @@ def test_drivers_announce_themselves_again_and_withdraw(store: RunStore) -> None
     for _ in range(2):
         store.withdraw("me")
     assert [one.owner for one in store.drivers()] == ["other"]
+
+
+def test_an_act_is_kept_once_with_how_it_ended(store: RunStore) -> None:
+    one = Act(key="k", at=NOW, who="ann", door="pages", verb="start", plan_id="sha256:1")
+    assert store.begin_act(one) is None
+    assert store.begin_act(replace(one, who="bob", at=LATER)) == one, "it was begun before"
+    store.end_act(replace(one, backfill_id="b-1"))
+    refused = Act(key="r", at=LATER, who="bob", door="python", verb="undo", refused="not now")
+    store.end_act(refused)  # also without its beginning
+    assert store.acts(9) == (refused, replace(one, backfill_id="b-1"))
+    assert store.acts(1) == (refused,)
+    assert [act.key for act in store.acts(9, backfill_id="b-1")] == ["k"]
 
 
 def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(

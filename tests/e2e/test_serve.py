@@ -17,6 +17,7 @@ from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser import browsing, needs_browser
@@ -169,14 +170,14 @@ def test_a_backfill_is_begun_retried_and_seen_through_in_a_browser(
 ) -> None:
     shop.does({"daily": "fail"})
     with serving(shop, "--json") as (said, _), browsing(tmp_path / "browser") as browser:
-        wait = WebDriverWait(browser, 30)
+        wait = WebDriverWait(browser, 90)  # processes start meanwhile
 
         def press(label: str) -> None:
             found = f"//button[starts-with(normalize-space(), '{label}')]"
             # What changes meanwhile is exchanged, buttons too.
             gone = StaleElementReferenceException, NoSuchElementException
-            waiting = WebDriverWait(browser, 30, ignored_exceptions=gone)
-            waiting.until(lambda _: browser.find_element(By.XPATH, found).click() is None)
+            waiting = WebDriverWait(browser, 90, ignored_exceptions=gone)
+            waiting.until(lambda _: clicked(browser.find_element(By.XPATH, found)))
 
         browser.get(json.loads(said)["login"])
         browser.find_element(By.LINK_TEXT, "New backfill").click()
@@ -227,6 +228,11 @@ def test_what_was_begun_goes_on_without_its_server(shop: Shop) -> None:
     shop.go()
     shop("watch", "--timeout", "60s")
     assert shop.started() == ["clean", "daily"]
+
+
+def clicked(element: WebElement) -> bool:
+    element.click()
+    return True
 
 
 def field(name: str, page: str) -> str:

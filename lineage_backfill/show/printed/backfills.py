@@ -122,7 +122,7 @@ class History(TypedDict):
 
 
 class Act(TypedDict):
-    """What somebody did to the backfills of a project, or was refused."""
+    """An act on the backfills of a project, done or refused."""
 
     at: Moment
     who: str

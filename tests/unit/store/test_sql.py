@@ -72,6 +72,18 @@ def test_the_migrations_make_the_tables_of_the_schema(url: str) -> None:
     assert all(table.startswith("lb_") for table in tables)
 
 
+def test_a_store_without_an_audit_gets_one_and_keeps_its_backfills(url: str) -> None:
+    with closing(SqlRunStore(url)) as store:
+        store.create(backfill_record("b"), {}, [planned_run("r")])
+        with store._write() as connection:  # as the first revision left it
+            schema.acts.drop(connection)
+            first = schema.REVISIONS[0]
+            connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{first}'")
+    with closing(SqlRunStore(url)) as store:
+        assert store.acts(1) == ()
+        assert [one.id for one in store.backfills()] == ["b"]
+
+
 def test_the_known_revisions_are_those_that_there_are() -> None:
     config = Config()
     folder = Path(upgrade.__file__).with_name("migrations")

@@ -138,7 +138,7 @@ def test_only_a_page_of_a_login_changes_something(
         browser.client.post(address, data=form, headers=HERE | {"Host": "evil.example"}),
     ]
     stranger = pages.test_client()
-    stranger.set_cookie(browser.cookie, "chosen-by-somebody")
+    stranger.set_cookie(browser.cookie, "chosen-beforehand")
     refused.append(stranger.post(address, data=form, headers=HERE))
     left = Browser(pages)
     assert left.post("/logout").status_code == 303
