@@ -199,7 +199,9 @@ def newest_version(table: Path) -> int:
     return max(int(file.stem) for file in (table / "_delta_log").glob("*.json"))
 
 
-def commit_files(table: Path, files: Iterable[tuple[str, Path]]) -> int:
+def commit_files(
+    table: Path, files: Iterable[tuple[str, Path]], *, is_partitioned: bool = True
+) -> int:
     """Add a file of one row to each of these days in one commit, as a program of its own does."""
     version = newest_version(table) + 1
     actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "WRITE", "userName": "them"}}]
@@ -207,13 +209,14 @@ def commit_files(table: Path, files: Iterable[tuple[str, Path]]) -> int:
         target = table / f"day={day}" / f"foreign-{version}.parquet"
         target.parent.mkdir(exist_ok=True)
         shutil.copy(file, target)
+        ends = {} if is_partitioned else {"minValues": {"day": day}, "maxValues": {"day": day}}
         body = {
             "path": str(target.relative_to(table)),
-            "partitionValues": {"day": day},
+            "partitionValues": {"day": day} if is_partitioned else {},
             "size": target.stat().st_size,
             "modificationTime": int(target.stat().st_mtime * 1000),
             "dataChange": True,
-            "stats": json.dumps({"numRecords": 1}),
+            "stats": json.dumps({"numRecords": 1, **ends}),
         }
         actions.append({"add": body})
     with (table / "_delta_log" / f"{version:020}.json").open("x") as commit:

@@ -255,8 +255,8 @@ class DatasetPartitioning(Partitioning):
             beside = "`dimensions`" if self.dimensions else "other columns"
             raise DeclarationError(
                 f"has `{name}` and {beside}",
-                hint="Keep one: `columns` of a table that is partitioned by its keys, or"
-                " `time_column` or `key_column` of another one.",
+                hint="Keep one: `columns` of a table that is partitioned by all its keys, or"
+                " `time_column` or `key_column` alone: a run replaces its key in every partition.",
             )
         calendar = self.calendar
         if calendar is None or not calendar.has_kind:

@@ -551,9 +551,8 @@ class _Write:
             part = _rows(written, values)
             if not self._adds:
                 return [list(values), part.count, part.fingerprint]
-            # The existing rows are unknown, so the fingerprint of all rows is, too.
-            held = 0 if self.before.by is None else self.before.contents(values).rows
-            return [list(values), total((part.count, held)), None]
+            # The existing rows are unknown: others may append at the same time.
+            return [list(values), part.count if self.before.by is None else None, None]
 
         members = replaced.members(self.before, also=written or ())
         return Transaction(
@@ -592,11 +591,12 @@ class _Write:
         except (AppendedBeforeError, WriteConflictError) as error:
             self._refuse(ours, error)
         outside = [values for values in ours.touched if values not in self.scope]
-        counted = after if after.by is None else self._counted(replace(after, keys={}))
-        adds = self._adds and after.by is None
-        wrong = [] if adds else miscounted(ours, counted)
-        if after.by is not None and (problem := self._beside(version, counted)):
-            self._refuse(ours, problem)
+        wrong: list[Values] = []
+        if not self._adds:
+            counted = after if after.by is None else self._counted(replace(after, keys={}))
+            wrong = miscounted(ours, counted)
+            if after.by is not None and (problem := self._beside(version, counted)):
+                self._refuse(ours, problem)
         if outside:
             self._refuse(
                 ours,

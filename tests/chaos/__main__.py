@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ def main() -> int:
     parser.add_argument(
         "--schedules", type=int, metavar="N", help="play N random schedules of writes to one table"
     )
+    parser.add_argument("--by-value", action="store_true", help="of a table without partitions")
+    parser.add_argument("--cleaned", action="store_true", help="whose log begins with a checkpoint")
     parser.add_argument(
         "--engine",
         choices=["local", "command", "standalone", "yarn-client", "yarn-cluster"],
@@ -54,7 +56,8 @@ def main() -> int:
     chance = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
     if options.schedules is not None:
-        return _play(options.schedules, options.seed)
+        layout = {"by_value": options.by_value, "cleaned": options.cleaned}
+        return _play(options.schedules, options.seed, layout)
     kills = backfills = 0
     on, _, mode = options.engine.partition("-")
     is_cluster = on in ("standalone", "yarn")
@@ -128,11 +131,12 @@ _CONF = {
 }
 
 
-def _play(number: int, seed: int) -> int:
+def _play(number: int, seed: int, layout: Mapping[str, bool]) -> int:
     """Play schedules, each with a seed of its own; go on after one that comes out wrong."""
     spark = get_session(_CONF)
     folder = Path(tempfile.mkdtemp(prefix="lb-schedules-"))
-    templates, sessions, attempts = Templates(spark, folder / "templates"), [spark], 0
+    templates = Templates(spark, folder / "templates", **layout)
+    sessions, attempts = [spark], 0
     wrong: list[int] = []
     for one in range(seed, seed + number):
         path = folder / str(one) / "t"

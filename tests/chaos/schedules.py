@@ -4,6 +4,9 @@ Attempts of two runs, their undoings and somebody else take turns at the steps o
 attempt may be stopped by an exception, be killed, or go on long after it was given up. In the end
 what has not succeeded is tried once more, undisturbed. Then every version is compared, by its rows,
 with what its commit should have made of the version before it.
+
+The table is partitioned by the keys, or they are values of a column; its log is whole, or begins
+with a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from lineage_backfill.runspec.values import OutputSpec
 from spark_runtime.tables.state import Since
 from spark_runtime.tables.tables import Tables
 from spark_runtime.undo import undo_runs
@@ -93,20 +97,39 @@ class Turns(Steps):
             actor.arrive()
 
 
+def clean_log(spark: Any, table: Path) -> None:
+    """Make a checkpoint of the newest version, and delete the commits before it."""
+    delta = spark._jvm.org.apache.spark.sql.delta
+    delta.DeltaLog.forTable(spark._jsparkSession, str(table)).checkpoint()
+    newest = newest_version(table)
+    for file in (table / "_delta_log").glob("0*"):
+        if int(file.name[:20]) < newest:
+            file.unlink()
+
+
 class Templates:
     """A table to copy, and the files that somebody else adds."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self, spark: Any, folder: Path, *, by_value: bool = False, cleaned: bool = False
+    ) -> None:
+        self.folder, self.by_value = folder, by_value
         run = spec(folder / "table", "overwrite", 1, "r-0")
-        (output,) = run.outputs
+        output = self.scoped(run.outputs[0])
         rows = [(day, n, 0) for n, day in enumerate(DAYS)] + [("d1", 7, 0)]
         frame = spark.createDataFrame(rows, SCHEMA)
         write_partitions(frame, output, run, Tables(spark))
         foreign = [(day, 7 + n, 900 + n) for day in DAYS for n in range(_FOREIGN_FILES)]
         for day, one, n in foreign:
-            frame = spark.createDataFrame([(one, n)], "id INT, n INT").coalesce(1)
+            frame = spark.createDataFrame([(day, one, n)], SCHEMA).coalesce(1)
+            frame = frame if by_value else frame.drop("day")
             frame.write.parquet(str(folder / "foreign" / day / str(one)))
+        if cleaned:
+            clean_log(spark, folder / "table")
+
+    def scoped(self, output: OutputSpec) -> OutputSpec:
+        """Return an output in the layout of the table."""
+        return replace(output, scoped_by="key") if self.by_value else output
 
     def copy(self, path: Path) -> None:
         shutil.copytree(self.folder / "table", path)
@@ -214,7 +237,7 @@ class Schedule:
         told = spec(self.path, run.mode, end.attempt, run.id)
         (output,) = told.outputs
         scope = [replace(output.scope[0], key=day, values={"day": day}) for day in run.scope]
-        output = replace(output, scope=tuple(scope))
+        output = self.templates.scoped(replace(output, scope=tuple(scope)))
         told = replace(told, token=run.token(end.attempt), outputs=(output,), partitions=run.scope)
         tables = Tables(spark)
         since = Since.of(tables.state(output))
@@ -254,7 +277,8 @@ class Schedule:
 
     def _add(self, day: str) -> None:
         file = self.templates.foreign_file(day, self.chance.randrange(_FOREIGN_FILES))
-        version = commit_files(self.path, [(day, file)])
+        is_partitioned = not self.templates.by_value
+        version = commit_files(self.path, [(day, file)], is_partitioned=is_partitioned)
         self.story.append(f"foreign {version}: {day}")
 
     def _newest(self) -> int:
@@ -276,28 +300,32 @@ class Schedule:
 
     def _history(self) -> tuple[list[Commit], list[Rows]]:
         """Return each version, and its rows by the files that the log names."""
-        commits = [Commit.read(self._file(number)) for number in range(self.newest + 1)]
+        there = [number for number in range(self.newest + 1) if self._file(number).exists()]
+        commits = [Commit.read(self._file(number)) for number in there]
         held = self._held([f"{self.path}/{name}" for commit in commits for name in commit.added])
-        active: dict[str, str] = {}
-        found: list[Rows] = []
+        active: dict[str, str | None] = {}
+        gone = range(there[0])
+        made = [Commit(number, frozenset(), {}, {}, {}, frozenset()) for number in gone]
+        rows: list[Rows] = [Counter() for _ in gone]
         for commit in commits:
             active = {name: day for name, day in active.items() if name not in commit.removed}
             active |= commit.added
-            found.append(
-                Counter(
-                    (day, *values)
-                    for name, day in active.items()
-                    for values in held.get(name.rpartition("/")[2], ())
-                )
+            new = Counter(
+                (day or one.day, one.id, one.n)
+                for name, day in active.items()
+                for one in held.get(name.rpartition("/")[2], ())
             )
-        return commits, found
+            before = rows[-1] if rows else Counter()
+            made.append(commit.over(before, new) if self.templates.by_value else commit)
+            rows.append(new)
+        return made, rows
 
-    def _held(self, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    def _held(self, paths: Sequence[str]) -> dict[str, list[Any]]:
         """Return the rows of data files, by name."""
-        frame = self.sessions[0].read.schema("id INT, n INT").parquet(*paths)
-        held: dict[str, list[tuple[int, int]]] = {}
+        frame = self.sessions[0].read.schema(SCHEMA).parquet(*paths)
+        held: dict[str, list[Any]] = {}
         for row in frame.withColumn("file", F.col("_metadata.file_name")).collect():
-            held.setdefault(row.file, []).append((row.id, row.n))
+            held.setdefault(row.file, []).append(row)
         return held
 
 

@@ -13,16 +13,13 @@ from tests.sampling import a_part
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEEDS = a_part((3, 8, 21), every=2)
+#: A seed, whether the keys are values of a column, and whether the log begins with a checkpoint.
+CASES = a_part(((3, False, False), (8, False, True), (2, True, True), (21, True, False)), every=2)
 
 
-@pytest.fixture(scope="module")
-def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Templates:
-    return Templates(spark, tmp_path_factory.mktemp("schedules"))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "by_value", "cleaned"), CASES)
 def test_every_version_is_what_its_commit_should_have_made(
-    spark: SparkSession, templates: Templates, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int, by_value: bool, cleaned: bool
 ) -> None:
+    templates = Templates(spark, tmp_path, by_value=by_value, cleaned=cleaned)
     assert play(Schedule([spark], templates, tmp_path / "t", seed)) >= 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,24 +84,24 @@ class Commit:
     touched: frozenset[str]
     ours: dict[str, Any]
     transactions: dict[str, int]
-    #: The day of each data file that it adds, and the files that it removes.
-    added: dict[str, str]
+    #: The day of each data file that it adds (None: its rows have it), and those that it removes.
+    added: dict[str, str | None]
     removed: frozenset[str]
 
     @staticmethod
     def read(file: Path) -> Commit:
         touched: set[str] = set()
-        added: dict[str, str] = {}
+        added: dict[str, str | None] = {}
         removed: set[str] = set()
         ours: dict[str, Any] = {}
         transactions: dict[str, int] = {}
         for action in map(json.loads, file.read_text().splitlines()):
             for kind in ("add", "remove"):
                 if kind in action and action[kind]["dataChange"]:
-                    touched.add(action[kind]["partitionValues"]["day"])
+                    touched.update((action[kind].get("partitionValues") or {}).values())
             if "add" in action:
                 assert "deletionVector" not in action["add"], "some rows of the file do not count"
-                added[action["add"]["path"]] = action["add"]["partitionValues"]["day"]
+                added[action["add"]["path"]] = action["add"]["partitionValues"].get("day")
             if "remove" in action:
                 removed.add(action["remove"]["path"])
             if "txn" in action:
@@ -111,6 +111,12 @@ class Commit:
         return Commit(
             int(file.stem), frozenset(touched), ours, transactions, added, frozenset(removed)
         )
+
+    def over(self, before: Rows, after: Rows) -> Commit:
+        """Return it with the days that it touched, if its files do not tell them."""
+        recorded = {values[0] for values, _, _ in self.ours.get("partitions", ())}
+        changed = {day for day, _, _ in (before - after) + (after - before)}
+        return replace(self, touched=frozenset(recorded | changed))
 
     @property
     def undone(self) -> list[str]:

@@ -336,8 +336,15 @@ def test_static_keys_are_values_of_a_column(
 def test_a_commit_of_another_writer_in_the_scope_is_a_conflict(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One beside it is none."""
+    """One beside it is none, nor are rows that come while ours are appended."""
     lake = Lake(spark, tmp_path / "t", "plain")
+    held = len(lake.of([0]))
+    late: Row = (5002, lake.day(0)[0], "eu", 1)
+    options = WriteOptions(checks=[lambda _: lake.append([late])])
+    ours: Row = (5003, lake.day(0)[0], "eu", 1)
+    result = lake.write("append", [0], [ours], mode="append", options=options)
+    assert [one.rows for one in result.partitions] == [held + 2]
+    lake.write("after it", [0], [])
     since = Since.of(Tables(spark).state(_target(lake)))
     lake.append([(5000, lake.day(3)[0], "eu", 1)])
     lake.write("beside", [1], [], options=WriteOptions(since=since))
