@@ -673,7 +673,9 @@ class _Write:
         refuse_stale(self.before, self.run)
         own = [c for c in self.log.commits(first, self.before.version) if is_of(c, self.run)]
         attempts = standing(own, self.before)
-        if has_begun and self._builds_on and not attempts and self.before.first_read > 0:
+        oldest = self.before.first_read
+        is_unknown = has_begun and self._builds_on and not attempts and oldest > 0
+        if is_unknown and app_id(self.run) in self.log.state(oldest).transactions:
             raise WriteConflictError(
                 f"an earlier attempt of this run may have written to {self.output.dataset},"
                 " and the log does not reach back that far: its rows may be there",
