@@ -18,7 +18,7 @@ from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import RAILS, ChangedJob, Request
 from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.show.names import Names
-from lineage_backfill.web.answers import as_json, cache, error_status, number, routes
+from lineage_backfill.web.answers import FIELDS, as_json, cache, error_status, number, routes
 from lineage_backfill.web.backfills import parts_of
 from lineage_backfill.web.logins import Logins
 from lineage_backfill.web.session import actor, logins, session_id
@@ -183,6 +183,7 @@ def _form(given: Mapping[str, str], preview: _Preview | None) -> str:
     return render_template(
         "new.html",
         given=given,
+        fields={name: text for name, text in given.items() if name in FIELDS},
         known=[known(ref) for ref in sorted(edges.datasets)][:_NAMES],
         rails=RAILS,
         preview=preview,

@@ -19,6 +19,7 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plans.request import RAILS
 from lineage_backfill.show import documents
 from lineage_backfill.show.draw import Drawing
 from lineage_backfill.web.cache import Cache
@@ -28,8 +29,15 @@ Ref = DatasetRef | JobRef
 
 #: Most nodes of a graph that is drawn.
 DRAWN = 60
+#: The fields of the form of a new backfill.
+FIELDS = frozenset(
+    (
+        *("changed", "keys", "version", "stale", "select", "exclude", "exact", "reverse"),
+        *("reason", "title", "max-parallel", *(f"allow-{rail}" for rail in RAILS)),
+    )
+)
 #: Query parameters of pages.
-_PARAMETERS = frozenset(
+_PARAMETERS = FIELDS | frozenset(
     ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
 )
 

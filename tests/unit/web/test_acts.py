@@ -186,6 +186,21 @@ def test_what_is_wrong_with_a_form_is_said_beside_it(
     assert browser.client.get("/new.json", query_string=fields).status_code in (400, 404)
 
 
+def test_the_links_of_a_preview_keep_its_fields_and_nothing_else(tmp_path: Path) -> None:
+    shop = Shop.of(tmp_path, [(f"clean_{n}", "feed", f"clean_{n}") for n in range(60)])
+    browser = Browser(make_pages(shop.project, logins=Logins(Process(), lambda _: None)))
+    fields = FIX | {"allow-protected": "on"}
+    strange = {"_scheme": "javascript", "_external": "1", "endpoint": "x", "sent": browser.sent}
+    page = Text(browser.client.get("/new", query_string=fields | strange).text)
+    (more,) = [link for link in page.links if "page=2" in link]
+    (as_json,) = [link for link in page.links if link.startswith("/new.json")]
+    for link in (more, as_json):
+        assert all(f"{name}=" in link for name in fields)
+        assert not any(f"{name}=" in link for name in strange)
+        assert browser.client.get(link).status_code == 200
+    assert "clean_59" in browser.client.get(more).text
+
+
 @pytest.mark.usefixtures("driven")
 def test_what_was_shown_is_started_once(shop: Shop, browser: Browser) -> None:
     fields = browser.shown(**FIX) | {"title": "Three hours", "reason": "bad <feed>"}
