@@ -166,8 +166,8 @@ def _day_of_month(text: str) -> str:
     if "L" in text or "W" in text:
         raise _Refused(
             f"has the day of the month {text}: of L and W, only L and LW by themselves are read",
-            "write L for the last day, LW for the last weekday, or the days as numbers; or list the "
-            "periods in `boundaries`",
+            "write L for the last day, LW for the last weekday, or the days as numbers; or list"
+            " the periods in `boundaries`",
         )
     return _read(text, _DAYS, quartz=True)
 
