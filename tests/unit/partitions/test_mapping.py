@@ -24,7 +24,6 @@ from tests.unit.partitions.support import (
     calendar,
     instant,
     keys,
-    labels,
     product,
     properties,
     singles,
@@ -38,6 +37,7 @@ KINDS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"grain": "week"}, 3),
     ({"grain": "month"}, 3),
     ({"grain": "quarter"}, 2),
+    ({"grain": "year"}, 2),
     ({"cron": "30 * * * *"}, 30),
     ({"cron": "15 6 * * 1-5"}, 6),
 )
@@ -423,64 +423,6 @@ def test_plain_static_calendars_pair_whatever_their_columns() -> None:
         "the reader does not have the keys apac, us",
     ]
     assert build(PLACES, PLACES).missing(NOTHING, NOTHING) == []
-
-
-@pytest.mark.parametrize(
-    ("upstream", "run", "changed", "wanted"),
-    [
-        # 14:30-15:30 needs the hours 14 and 15.
-        (
-            calendar(at("2024-06-02T00:00"), grain="hour", start="2024-06-01T00"),
-            calendar(at("2024-06-02T00:00"), cron="30 * * * *", start="2024-06-01T00:30"),
-            "2024-06-01T15",
-            ("2024-06-01T14:30..2024-06-01T15:30",),
-        ),
-        # A year reaches its twelve months.
-        (
-            calendar(at("2024-09-01T00:00"), grain="year", start="2020-01-01"),
-            calendar(at("2024-09-01T00:00"), grain="month", start="2020-01-01"),
-            "2023-01-01",
-            ("2023-01-01..2023-12-01",),
-        ),
-        # Scattered hours: one at each end of a day is enough to make it stale.
-        (
-            calendar(at("2024-06-10T00:00"), grain="hour", start="2024-06-01T00"),
-            calendar(at("2024-06-10T00:00"), grain="day", start="2024-06-01"),
-            "2024-06-01T10,2024-06-02T00,2024-06-03T23,2024-06-05T01",
-            ("2024-06-01..2024-06-03", "2024-06-05"),
-        ),
-        # Hours of two weeks, at the turn of a year in New York.
-        (
-            calendar(at("2025-02-01T00:00"), grain="hour", start="2024-01-01T00"),
-            calendar(
-                at("2025-02-01T00:00"), grain="week", start="2024-W01", zone="America/New_York"
-            ),
-            "2024-12-30T04..2024-12-30T05",
-            ("2024-W52..2025-W01",),
-        ),
-    ],
-)
-def test_worked_examples(
-    upstream: Calendar, run: Calendar, changed: str, wanted: tuple[str, ...]
-) -> None:
-    assert render(run, build(upstream, run).affected(keys(upstream, changed))) == wanted
-
-
-@pytest.mark.parametrize(
-    ("zone", "day", "hours"),
-    [
-        ("UTC", "2024-06-01", 24),
-        ("America/New_York", "2024-03-10", 23),
-        ("America/New_York", "2024-11-03", 25),
-        ("Antarctica/Troll", "2024-10-27", 26),
-    ],
-)
-def test_a_day_reads_all_its_hours(zone: str, day: str, hours: int) -> None:
-    clock = calendar(at("2024-12-01T00:00"), grain="hour", zone=zone, start="2024-01-01T00")
-    days = calendar(at("2024-12-01T00:00"), grain="day", zone=zone, start="2024-01-01")
-    required = build(clock, days).required(keys(days, day))
-    assert len(required) == hours
-    assert all(label.startswith(day) for label in labels(clock, required))
 
 
 def test_a_rolling_week_makes_the_next_six_days_stale() -> None:

@@ -107,65 +107,6 @@ class World:
 ALL = "2024-01-01..2024-01-10"
 
 
-def test_first_deployment_all_is_missing() -> None:
-    world = World()
-    world.table("raw", (ALL, 1))
-    world.table("tidy")
-    world.table("sums")
-    assert world.says("clean") == {"missing": ALL}
-    assert world.says("total") == {"missing": ALL}
-
-
-def test_what_is_made_after_what_it_reads_is_up_to_date() -> None:
-    world = World()
-    for hour, name in enumerate(("raw", "tidy", "sums"), 1):
-        world.table(name, (ALL, hour))
-    assert world.says("clean") == world.says("total") == {}
-
-
-def test_partial_recovery_only_the_rest_is_missing() -> None:
-    world = World()
-    world.table("raw", (ALL, 1))
-    world.table("tidy", ("2024-01-01..2024-01-04", 2), ("2024-01-08", 3))
-    assert world.says("clean") == {"missing": "2024-01-05..2024-01-07, 2024-01-09..2024-01-10"}
-
-
-def test_a_rewritten_old_slice_counts() -> None:
-    world = World()
-    world.table("raw", (ALL, 1), ("2024-01-03", 9))
-    world.table("tidy", (ALL, 2))
-    world.table("sums", (ALL, 3))
-    assert world.says("clean") == {"older than raw": "2024-01-03"}
-    # Its reader is made from what is there; it becomes stale once that is made anew.
-    assert world.says("total") == {}
-
-
-def test_a_window_is_older_where_any_day_of_it_changed() -> None:
-    read = (
-        "[[job]]\nname = 'total'\n[[job.reads]]\ndataset = 'tidy'\nmapping = 'window'\nbefore = 2"
-    )
-    world = World(toml=DAYS + read)
-    world.table("tidy", (ALL, 1), ("2024-01-03", 9))
-    world.table("sums", (ALL, 2))
-    assert world.says("total") == {"older than tidy": "2024-01-03..2024-01-05"}
-
-
-def test_a_delivery_makes_the_days_before_stale_too() -> None:
-    write = "[[job]]\nname = 'clean'\n[[job.writes]]\ndataset = 'tidy'\nlookback = 2"
-    world = World(toml=DAYS + write)
-    world.table("raw", (ALL, 1), ("2024-01-05", 9))
-    world.table("tidy", (ALL, 2), ("2024-01-04", 10))
-    assert world.says("clean") == {"older than raw": "2024-01-03, 2024-01-05"}
-
-
-def test_a_running_total_is_stale_behind_a_day_that_was_made_alone() -> None:
-    own = "[[job]]\nname = 'sum'\n[[job.reads]]\ndataset = 't'\nmapping = 'offset'\nby = -1"
-    world = World("x, t > sum > t", DAYS + own)
-    world.table("x", (ALL, 1))
-    world.table("t", *((f"2024-01-{day:02}", 1 + day) for day in range(1, 11)), ("2024-01-04", 20))
-    assert world.says("sum") == {"older than t": "2024-01-05"}
-
-
 def test_a_slice_with_an_active_run_does_not_count() -> None:
     world = World()
     world.table("raw", (ALL, 1), ("2024-01-03..2024-01-04", 9))
@@ -388,14 +329,6 @@ def test_unpartitioned_data_is_one_key() -> None:
         "2024-01-01..2024-01-03, 2024-01-05..2024-01-10"
     )
     assert world.says("all") == {"older than tidy": "*"}
-
-
-def test_static_keys_are_judged_one_by_one() -> None:
-    toml = "[[dataset]]\nname = '*'\nkeys = ['eu', 'us', 'asia']\n"
-    world = World("raw > clean > tidy", toml)
-    world.table("raw", ("eu, us, asia", 1), ("us", 5))
-    world.table("tidy", ("eu, us", 2))
-    assert world.says("clean") == {"missing": "asia", "older than raw": "us"}
 
 
 @pytest.mark.parametrize(
