@@ -1,7 +1,7 @@
 """The partitions that a run read or wrote, by OpenLineage's `subset` facets.
 
-A facet says it by values of columns, by comparisons with them, or by the folders of its files
-(https://openlineage.io/spec/facets/1-0-0/BaseSubsetDatasetFacet.json).
+A facet says it by values of columns, or by the folders of its files; conditions on rows name no
+partitions (https://openlineage.io/spec/facets/1-0-0/BaseSubsetDatasetFacet.json).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from lineage_backfill.lineage.identity.families import date_parts, folders, labe
 #: How many partitions one facet may name to count at all; lineage is untrusted input.
 MOST: Final = 1_000
 _LONGEST: Final = 200  # characters of one value
-_DEEPEST: Final = 50  # conditions within conditions
 #: What keys, ranges and sets are written with.
 _NOTATION: Final = re.compile(r"[,/=%]|\.\.")
 
@@ -29,39 +28,22 @@ def subset_keys(facet: Any) -> frozenset[str]:
     date, hold it; else as in `ds=2024-06-15/region=eu`. Raises what a facet of another shape does:
     AttributeError, KeyError, TypeError or ValueError.
     """
-    found = _columns(facet.get("inputCondition") or facet.get("outputCondition"), 0)
+    found = _columns(facet.get("inputCondition") or facet.get("outputCondition"))
     if len(found) > MOST:
         return frozenset()
     keys = [_key(tuple(sorted(columns.items()))) for columns in found]
     return frozenset(key for key in keys if key) if all(keys) else frozenset()
 
 
-def _columns(condition: Any, depth: int) -> list[Columns]:
+def _columns(condition: Any) -> list[Columns]:
     """Return the values of columns of each partition; nothing where they are not told."""
-    kind = condition.get("type") if condition and depth < _DEEPEST else None
+    kind = condition.get("type") if condition else None
     if kind == "partition":
         return [_texts(part["dimensions"]) for part in condition["partitions"]]
     if kind == "location":
         found = [folders(location) for location in condition["locations"]]
         return found if all(found) else []
-    if kind == "compare" and condition["comparison"] == "EQUAL":
-        sides = {side["type"]: side for side in (condition["left"], condition["right"])}
-        if sides.keys() == {"field", "literal"}:
-            return [_texts({sides["field"]["field"]: sides["literal"]["value"]})]
-    if kind == "binary":
-        one, other = (_columns(condition[side], depth + 1) for side in ("left", "right"))
-        return _either(one, other) if condition["operator"] == "OR" else _both(one, other)
     return []
-
-
-def _either(one: list[Columns], other: list[Columns]) -> list[Columns]:
-    return one + other if one and other else []
-
-
-def _both(one: list[Columns], other: list[Columns]) -> list[Columns]:
-    if one and other:
-        return [a | b for a in one[:MOST] for b in other[:MOST]][: MOST + 1]
-    return one or other  # what else a row must be makes the partition no other
 
 
 def _texts(values: Any) -> Columns:
