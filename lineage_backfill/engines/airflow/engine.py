@@ -322,10 +322,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         one.also_writes = self._new_runs.also_writes.get(spec["run_id"], also)
         if found is not None and found.facts.get("token") == spec["token"]:
             one.origin, one.run_id = found.origin, (found.id or "").partition("/")[2]
-            one.tries, one.since = (
-                found.facts["tries"],
-                datetime.fromisoformat(found.facts["since"]),
-            )
+            one.tries = found.facts["tries"]
+            one.since = datetime.fromisoformat(found.facts["since"])
         return one
 
     def begin(self, one: _Attempt) -> None:
@@ -361,18 +359,19 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         """Read the runs of an attempt; return its next step, and another active run if any."""
         dag = self._dag(one.task.dag)
         due = pending(self._api, dag, one.slice)  # before the runs, as one becomes the other
-        runs = self._find_runs(one)
-        of = self._views(one.task, runs)
         begun = one.run_id if one.origin in (Origin.CREATED, Origin.RERUN) else ""
-        own = [run for run in runs if run["dag_run_id"] == begun]
-        one.run = next(iter([*own, *runs]), None)
+        runs = sorted(self._find_runs(one), key=lambda run: run["dag_run_id"] != begun)
+        of = self._views(one.task, runs)
+        one.run, others = next(iter(runs), None), runs[1:]
         one.views = () if one.run is None else of[one.run["dag_run_id"]]
-        others = [run for run in runs if run is not one.run]
         rival = next((r for r in others if any(v.is_active(r) for v in of[r["dag_run_id"]])), None)
         one.awaits = ""
         if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
             one.adopt(one.run, of)
-        step = self._judged(one, others, of)
+        # What began before another run of the same slice ended may have been overwritten.
+        theirs = [v for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]]
+        since = max([one.mark.since, *(view.ended for view in theirs if view.ended)])
+        step = decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
         is_theirs = step.act is Act.SUCCEED and one.origin is Origin.ADOPTED
         if step.act in (Act.CREATE, Act.CLEAR) or is_theirs:
             if rival is not None:
@@ -380,22 +379,6 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             elif due and not is_theirs:
                 one.awaits = f"DAG {dag.id} is to start its run for the asset {due}"
         return (Step(Act.WAIT, one.awaits) if one.awaits else step), rival
-
-    def _judged(
-        self,
-        one: _Attempt,
-        others: Sequence[Mapping[str, Any]],
-        of: Mapping[str, Sequence[TaskView]],
-    ) -> Step:
-        """Return the next step by the attempt's run alone.
-
-        One that began before another run of the same slice ended may have been overwritten.
-        """
-        ends = [
-            v.ended for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]
-        ]
-        since = max([one.mark.since, *(end for end in ends if end is not None)])
-        return decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
 
     def _views(
         self, task: DagTasks, runs: Sequence[Mapping[str, Any]]
