@@ -239,6 +239,7 @@ class Schedule:
         scope = [replace(output.scope[0], key=day, values={"day": day}) for day in run.scope]
         output = self.templates.scoped(replace(output, scope=tuple(scope)))
         told = replace(told, token=run.token(end.attempt), outputs=(output,), partitions=run.scope)
+        told = replace(told, append_again=True)  # two runs may append to one day
         tables = Tables(spark)
         since = Since.of(tables.state(output))
         end.since = self._newest()
