@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -369,8 +369,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
             one.adopt(one.run, of)
         # What began before another run of the same slice ended may have been overwritten.
-        theirs = [v for r in others if r["dag_run_id"] != one.own_id for v in of[r["dag_run_id"]]]
-        since = max([one.mark.since, *(view.ended for view in theirs if view.ended)])
+        theirs = [of[run["dag_run_id"]] for run in others if run["dag_run_id"] != one.own_id]
+        since = max([one.mark.since, *_ends(theirs)])
         step = decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
         is_theirs = step.act is Act.SUCCEED and one.origin is Origin.ADOPTED
         if step.act in (Act.CREATE, Act.CLEAR) or is_theirs:
@@ -598,6 +598,11 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
 def _path(run: Mapping[str, Any]) -> str:
     return f"/dags/{segment(run['dag_id'])}/dagRuns/{segment(run['dag_run_id'])}"
+
+
+def _ends(runs: Iterable[Sequence[TaskView]]) -> Iterator[datetime]:
+    """Yield when the task instances of some runs ended."""
+    return (view.ended for views in runs for view in views if view.ended)
 
 
 def _note(spec: Mapping[str, Any]) -> str:
