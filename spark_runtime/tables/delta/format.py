@@ -550,11 +550,7 @@ def _refuse_other_zone(
         made = str((field.get("metadata") or {}).get(GENERATED, ""))
         if not re.search(rf"(?<!\w)`?{re.escape(column.name)}`?(?!\w)", made, re.IGNORECASE):
             continue
-        bounds: dict[str | None, tuple[str, str]] = {}
-        for span in state.partitions:
-            if span and span[0] is not None and span[1] is not None:
-                first, last = bounds.get(span[number], span[:2])
-                bounds[span[number]] = min(str(first), span[0]), max(str(last), span[1])
+        bounds = _bounds(state, number)
         newest = list(bounds)[-_SAMPLES:]
         near = [value for value, held in bounds.items() if overlap(held, (ends[0], ends[-1]))]
         sampled = [
@@ -575,6 +571,16 @@ def _refuse_other_zone(
                 hint="Set spark.sql.session.timeZone (`sql.session.timeZone` in [spark]) to the "
                 "zone in which the table is written. If none fits, rewrite it in one zone.",
             )
+
+
+def _bounds(state: TableState, number: int) -> dict[str | None, tuple[str, str]]:
+    """Return the first and last time in the files of each value of a partition column."""
+    bounds: dict[str | None, tuple[str, str]] = {}
+    for span in state.partitions:
+        if span and span[0] is not None and span[1] is not None:
+            first, last = bounds.get(span[number], span[:2])
+            bounds[span[number]] = min(str(first), span[0]), max(str(last), span[1])
+    return bounds
 
 
 def _just_before(text: str) -> str:
