@@ -6,7 +6,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from cronsim import CronSim, CronSimError
 
 from lineage_backfill.errors import CronError
+from lineage_backfill.partitions.month_days import SHORTEST, moments, named_day
 from lineage_backfill.partitions.zones import Zone
 
 _ALIASES: Final = {
@@ -27,6 +28,7 @@ _ALIASES: Final = {
     "@annually": "0 0 1 1 *",
 }
 _DAY = 86_400
+_ANY: Final = datetime.combine(date(2024, 1, 1), time.min)  # any wall clock
 _BLOCK = 64 * _DAY  # the time span whose firings are computed at once
 _MOST_BLOCKS: Final = 250 * 366 // 64  # before and after 1970
 
@@ -70,7 +72,7 @@ def normalise(expression: str) -> str:
     """
     try:
         text = " ".join(_fields(expression))
-        next(CronSim(text, datetime(2024, 1, 1, tzinfo=UTC)))
+        next(moments(text, _ANY))
     except _Refused as refused:
         raise CronError(
             f"the cron expression {expression!r} {refused}", hint=refused.hint
@@ -163,13 +165,21 @@ def _quartz_days(fields: list[str]) -> list[str]:
 def _day_of_month(text: str) -> str:
     if text in ("?", "L", "LW"):
         return text.replace("?", "*")
-    if "L" in text or "W" in text:
+    if "L" not in text and "W" not in text:
+        return _read(text, _DAYS, quartz=True)
+    named = named_day(text)
+    if named is None:
         raise _Refused(
-            f"has the day of the month {text}: of L and W, only L and LW by themselves are read",
-            "write L for the last day, LW for the last weekday, or the days as numbers; or list"
-            " the periods in `boundaries`",
+            f"has the day of the month {text}: L and W go with one day only",
+            "write L for the last day, LW for the last weekday, L-3 for three days before the last,"
+            " 15W for the weekday nearest to the 15th, or the days as numbers",
         )
-    return _read(text, _DAYS, quartz=True)
+    if not named.is_in_every_month:
+        raise _Refused(
+            f"has the day of the month {text}, which not every month has",
+            f"write 1W to {SHORTEST}W, L-1 to L-{SHORTEST - 1}, or LW for the last weekday",
+        )
+    return str(named)
 
 
 def _weekday(text: str) -> str:
@@ -335,7 +345,7 @@ class Schedule:
             )
         # A day more on both sides: no jump is longer.
         local, until = here.local(begin - _DAY), here.local(end + _DAY)
-        for moment in CronSim(self._expression, local):
+        for moment in moments(self._expression, local):
             if moment > until:
                 break
             if self._real_time:

@@ -149,7 +149,7 @@ class NamePattern:
 def tells_grain(stated: str | None, grain: str) -> bool:
     """Return whether a name with the grain `stated` determines a partition of `grain`.
 
-    >>> tells("day", "week"), tells("day", "hour"), tells("", "day")
+    >>> tells_grain("day", "week"), tells_grain("day", "hour"), tells_grain("", "day")
     (True, False, False)
     """
     order = _FROM_FINE_TO_COARSE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from itertools import pairwise
+from calendar import monthrange
+from datetime import UTC, date, datetime, time
+from itertools import pairwise, product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -177,6 +178,13 @@ def test_a_firing_beyond_all_years_is_refused() -> None:
         ("0 0 0/1 * * ?", "0 * * * *"),
         ("0 15 10 L * ?", "15 10 L * *"),
         ("0 15 10 LW * ?", "15 10 LW * *"),
+        ("0 15 10 15W * ?", "15 10 15W * *"),
+        ("0 15 10 01w * ?", "15 10 1W * *"),
+        ("0 15 10 L-3 * ?", "15 10 L-3 * *"),
+        ("0 15 10 L-03W * ?", "15 10 L-3W * *"),
+        ("0 15 10 L-0 * ?", "15 10 L * *"),
+        ("0 15 10 l-0w JAN-MAR ?", "15 10 LW 1-3 *"),
+        ("0 9 15W * *", "0 9 15W * *"),
         ("0 0 12 1 * ? *", "0 12 1 * *"),  # any year
         ("0 0 22-2 ? NOV-FEB FRI-MON", "0 0-2,22-23 * 1-2,11-12 0-1,5-6"),
         ("0 0 20-4/4 28-2 * ?", "0 0,4,20 1-2,28-31 * *"),
@@ -220,8 +228,19 @@ NO_MARK = "no ? in a day field"
         ("0 0 6 ? * MON/2", "Quartz reads only a part"),
         ("0 0 6 ? * MON-6", "Quartz reads only a part"),
         ("0 0 6 ? * MONDAY", "a bad weekday: 'MONDAY'"),
-        ("0 0 12 15W * ?", "the day of the month 15W"),
-        ("0 0 12 L-3 * ?", "the day of the month L-3"),
+        ("0 0 12 15W,20 * ?", "the day of the month 15W,20"),
+        ("0 0 12 10-15W * ?", "the day of the month 10-15W"),
+        ("0 0 12 W * ?", "the day of the month W"),
+        ("0 0 12 L- * ?", "the day of the month L-"),
+        ("0 0 12 LW-3 * ?", "the day of the month LW-3"),
+        ("0 0 12 3L * ?", "the day of the month 3L"),
+        # Readers differ on what these are in a month that lacks them.
+        ("0 0 12 0W * ?", "0W, which not every month has"),
+        ("0 0 12 29W * ?", "29W, which not every month has"),
+        ("0 0 12 31W * ?", "31W, which not every month has"),
+        ("0 0 12 L-28 * ?", "L-28, which not every month has"),
+        ("0 0 12 15W * MON", NO_MARK),
+        ("0 6 15W * MON", "both a day of the month and a weekday"),
         ("0 0 12 1,L * ?", "the day of the month 1,L"),
         ("0 0 12 ? * 3#1,6#3", "the weekday 3#1,6#3"),
         ("0 0 12 ? * 6#6", "the weekday 6#6"),
@@ -300,6 +319,53 @@ def test_the_one_form_fires_when_the_expression_fires(expression: str) -> None:
         for text in (normalise(expression), expression)
     )
     assert [next(ours) for _ in range(50)] == [next(theirs) for _ in range(50)]
+
+
+def nearest(day: date) -> date:
+    """The weekday of the same month that is nearest to a day."""
+    days = [date(day.year, day.month, n) for n in range(1, monthrange(day.year, day.month)[1] + 1)]
+    return min((d for d in days if d.isoweekday() < 6), key=lambda d: abs(d - day))
+
+
+@properties(60)
+@given(st.integers(1, 28), st.booleans(), st.booleans(), st.integers(1, 12), st.sampled_from("*0"))
+def test_days_that_quartz_names_are_one_of_each_month(
+    day: int, from_end: bool, weekday: bool, begin: int, hour: str
+) -> None:
+    from_end = from_end or not weekday
+    field = f"L-{day - 1}" if from_end else f"{day}"
+    expression = normalise(f"0 30 {hour} {field}{'W' * weekday} {begin}/2 ?")
+    first, last = instant("2023-01-01"), instant("2026-01-01")
+    wanted: list[int] = []
+    for year, month in product(range(2023, 2027), range(begin, 13, 2)):
+        end = monthrange(year, month)[1]
+        found = date(year, month, end - day + 1 if from_end else day)
+        found = nearest(found) if weekday else found
+        for of_day in range(24) if hour == "*" else [0]:
+            local = datetime.combine(found, time(of_day, 30))
+            wanted += zone("Europe/Berlin").readings(local)
+    ours = fired(expression, "Europe/Berlin", first, last)
+    assert ours == [moment for moment in sorted(wanted) if first <= moment < last]
+
+
+@pytest.mark.parametrize(
+    ("day", "key"),
+    [
+        ("1W", "2024-06-03T06:00"),  # the 1st is a Saturday
+        ("15W", "2024-06-14T06:00"),
+        ("16W", "2024-06-17T06:00"),
+        ("L-0W", "2024-06-28T06:00"),  # the 30th is a Sunday
+        ("L-1W", "2024-06-28T06:00"),
+        ("L-7W", "2024-06-24T06:00"),
+        ("L-8", "2024-06-22T06:00"),
+    ],
+)
+def test_a_weekday_near_a_day_stays_in_its_month(day: str, key: str) -> None:
+    grid = cron_grid(f"0 0 6 {day} * ?", "UTC")
+    assert [grid.label(grid.at(instant(end))) for end in ("2024-06-30T23:00", "2024-07-01")] == [
+        key
+    ] * 2
+    assert grid.find(key) == grid.at(instant("2024-05-31T23:59")) + 1
 
 
 @properties(100)
