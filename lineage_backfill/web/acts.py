@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from flask import Response, abort, redirect, render_template, request, url_for
+from flask import Response, abort, make_response, redirect, render_template, request, url_for
+from markupsafe import Markup
 from werkzeug.wrappers import Response as AnyResponse
 
 from lineage_backfill.errors import BackfillError, StalePlanError, UnknownNameError, UsageError
@@ -32,8 +33,14 @@ from lineage_backfill.workspace.workspace import Workspace
 
 _NAMES = 500  # most names that a form proposes
 _JOBS = 50  # rows on a page
-_ACTS = 500  # newest acts that are shown
+MOST_ACTS = 500  # newest acts that are shown
 _AGE = timedelta(days=1)  # of a preview that can still be started
+
+
+_ENTERED = Markup(
+    '<!doctype html><title>Logged in</title><meta http-equiv="refresh" content="0;url={0}">'
+    '<a href="{0}">Logged in: go on</a>'
+)
 
 
 def _logins() -> Logins:
@@ -48,7 +55,8 @@ def login() -> AnyResponse:
     id_ = known.enter(request.args.get("code", ""))
     if id_ is None:
         abort(403, "This login is used up, or of another server; its terminal shows the next one.")
-    answer = redirect(url_for("pages.history"), 303)
+    # A redirect would count as coming from where this link was, and would not send the cookie.
+    answer = make_response(_ENTERED.format(url_for("pages.history")))
     answer.set_cookie(known.cookie, id_, httponly=True, samesite="Strict")
     return answer
 
@@ -81,7 +89,7 @@ def new() -> str:
 @routes.get("/new.json")
 def new_json() -> Response:
     """Return what `impact --json` prints for the fields of the form."""
-    plan = _plan(request.args, _shown())
+    plan = _plan(request.args, now_shown())
     if plan is None:
         raise UsageError("nothing is stale", hint="Name what changed.")
     return as_json(plan_to_dict(plan))
@@ -90,48 +98,57 @@ def new_json() -> Response:
 @routes.post("/new")
 def start() -> AnyResponse | tuple[str, int]:
     """Start what the form has shown, by its hash: the plan is made again, and must be the same."""
-    given, known = request.form, _logins()
-    workspace = Workspace(cache().project, as_of=_instant(given.get("now", "")))
+    given = request.form
+    workspace = Workspace(cache().project, as_of=instant(given.get("now", "")))
     plan = _plan(given, workspace)
     if plan is None or plan.id != given.get("plan"):
-        error = StalePlanError(
-            "nothing was started: since it was shown, lineage, declarations or tables have changed",
-            hint="This is the plan now.",
-        )
+        error = moved("This is the plan now.")
         return _form(given, replace(_preview(given), error=error)), error_status(error)
     limit, runs = cache().project.declarations.limits.confirm_above, plan.totals["runs"]
     if runs > limit and given.get("typed", "").strip() != str(runs):
         raise UsageError(
             f"nothing was started: these are {runs:,} runs", hint="Type their number to start them."
         )
-    planning = Planning(workspace)
     plan = replace(plan, request={**plan.request, "reason": given.get("reason", "").strip()})
-    plan, _ = planning.without_missing(plan)
     most = _whole(given, "max-parallel")
     submission = Submission(
         title=given.get("title", "").strip(), settings=Settings(max_parallel=most)
     )
     try:
-        done = Actions(workspace, actor()).submit(plan, submission, known.process)
+        id_ = submit(workspace, plan, submission)
     except DoneBeforeError as error:
         if not error.act.backfill_id:
             raise
-        return redirect(url_for("pages.backfill", backfill=error.act.backfill_id), 303)
-    return redirect(url_for("pages.backfill", backfill=done.id), 303)
+        id_ = error.act.backfill_id
+    return redirect(url_for("pages.backfill", backfill=id_), 303)
+
+
+def submit(workspace: Workspace, plan: Plan, submission: Submission) -> str:
+    """Start a plan, and return the id of its backfill."""
+    plan, _ = Planning(workspace).without_missing(plan)
+    return Actions(workspace, actor()).submit(plan, submission, _logins().process).id
+
+
+def moved(hint: str) -> StalePlanError:
+    """Return the error for a plan that is no longer what was shown."""
+    return StalePlanError(
+        "nothing was started: since it was shown, lineage, declarations or tables have changed",
+        hint=hint,
+    )
 
 
 def _is_filled(given: Mapping[str, str]) -> bool:
     return "stale" in given or bool(given.get("changed", "").strip())
 
 
-def _shown() -> Workspace:
+def now_shown() -> Workspace:
     """Return a workspace as of now, with the lineage that all pages share."""
     shared = cache().workspace()
     return Workspace(shared.project, as_of=datetime.now(UTC), read=lambda: shared.snapshot)
 
 
 def _preview(given: Mapping[str, str]) -> _Preview:
-    workspace = _shown()
+    workspace = now_shown()
     try:
         return _Preview(now=workspace.now, plan=_plan(given, workspace))
     except BackfillError as error:
@@ -193,7 +210,7 @@ def _form(given: Mapping[str, str], preview: _Preview | None) -> str:
     )
 
 
-def _instant(text: str) -> datetime:
+def instant(text: str) -> datetime:
     """Return the instant at which a form was shown; raises UsageError for one too long ago."""
     now = datetime.now(UTC)
     try:
@@ -219,20 +236,24 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
 
 @routes.post("/backfills/<backfill>/<any(pause, resume, cancel, kill, retry, undo, delete):verb>")
 def act(backfill: str, verb: Any) -> AnyResponse:
-    """Do something to a backfill; another process drives what lasts."""
+    """Do something to a backfill."""
+    do(verb, backfill)
+    return redirect(url_for("pages.backfill", backfill=backfill), 303)
+
+
+def do(verb: Any, backfill: str) -> str:
+    """Do something to a backfill and return its id; another process drives what lasts."""
     process = _logins().process
     acting = Actions(Workspace(cache().project), actor())
     if verb == "pause":
-        acting.pause(backfill)
-    elif verb in ("cancel", "kill"):
-        acting.cancel(backfill, kill=verb == "kill")
-    elif verb == "delete":
-        acting.delete(backfill)
-    else:
-        agreed = ["--yes"] * (verb == "undo")
-        process = replace(process, arguments=[*process.arguments, *agreed])
-        acting.hand_over(verb, backfill, process)
-    return redirect(url_for("pages.backfill", backfill=backfill), 303)
+        return acting.pause(backfill).id
+    if verb in ("cancel", "kill"):
+        return acting.cancel(backfill, kill=verb == "kill").id
+    if verb == "delete":
+        return acting.delete(backfill).id
+    agreed = ["--yes"] * (verb == "undo")
+    process = replace(process, arguments=[*process.arguments, *agreed])
+    return acting.hand_over(verb, backfill, process).id
 
 
 # --- the audit ----------------------------------------------------------------------------------
@@ -241,7 +262,7 @@ def act(backfill: str, verb: Any) -> AnyResponse:
 @routes.get("/audit")
 def acts() -> str:
     """Show who did what."""
-    document = audit(Workspace(cache().project), _ACTS)
+    document = audit(Workspace(cache().project), MOST_ACTS)
     page = Page.of(document["acts"], number("page"), size=_JOBS)
     return render_template("audit.html", page=page)
 
@@ -249,4 +270,4 @@ def acts() -> str:
 @routes.get("/audit.json")
 def acts_json() -> Response:
     """Return the newest acts."""
-    return as_json(audit(Workspace(cache().project), _ACTS))
+    return as_json(audit(Workspace(cache().project), MOST_ACTS))

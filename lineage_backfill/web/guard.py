@@ -10,7 +10,7 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from lineage_backfill.redaction import redacted
-from lineage_backfill.web.session import logins, refuse_foreign
+from lineage_backfill.web.session import is_program, logins, refuse_foreign, refuse_strangers
 
 _READING = ("GET", "HEAD")
 _POLICY = (
@@ -39,7 +39,7 @@ def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) ->
     known = {"localhost", *(name.lower().rstrip(".") for name in (*own_names(), *names))}
 
     @pages.before_request
-    def refuse() -> None:
+    def admit() -> None:
         if request.method not in _READING and logins() is None:
             raise MethodNotAllowed(_READING)
         if not is_trusted(request.host, known):
@@ -47,7 +47,8 @@ def guard(pages: Flask, names: Collection[str], frames: Collection[str] = ()) ->
                 421, "These pages are not served under that host name; add it with `--allow-host`."
             )
         if request.method not in _READING:
-            refuse_foreign()
+            refuse = refuse_strangers if is_program() else refuse_foreign
+            refuse()
 
     @pages.after_request
     def protect(response: Response) -> Response:

@@ -26,12 +26,14 @@ class Session:
 class Logins:
     """Codes that each log in one browser, and the sessions of these; all end with the process.
 
-    `told` is called with the new code after one was used. `process` is how a driver is started.
+    `told` is called with the new code after one was used. `token` is that of programs, who need no
+    session; without it they only read. `process` is how a driver is started.
     `clock` is monotonic, in seconds.
     """
 
     process: Process
     told: Callable[[str], None]
+    token: str = ""
     clock: Callable[[], float] = time.monotonic
     #: Cookies hold for all ports of a host, so each server has a name of its own.
     cookie: str = field(default_factory=lambda: f"lineage-backfill-{secrets.token_hex(4)}")

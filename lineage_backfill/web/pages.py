@@ -18,14 +18,14 @@ from lineage_backfill.project import Project
 from lineage_backfill.show import settings
 from lineage_backfill.show.names import keys_in_short, keys_in_words
 from lineage_backfill.show.text import counted, safe, to_the_second
-from lineage_backfill.web import acts, view_models
+from lineage_backfill.web import acts, rest, view_models
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
 from lineage_backfill.web.answers import as_json, cache, error_status, here, link, routes
 from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
 from lineage_backfill.web.logins import Logins
-from lineage_backfill.web.session import session
+from lineage_backfill.web.session import is_program, session
 
 # Importing a module adds its pages.
 _WITH = (acts, backfill_pages, lineage_pages)
@@ -71,6 +71,7 @@ def make_pages(
     )
     guard(pages, names, frames)
     pages.register_blueprint(routes)
+    pages.register_blueprint(rest.api)
     pages.register_error_handler(BackfillError, _failed)
     pages.register_error_handler(HTTPException, _refused)
     return pages
@@ -94,11 +95,17 @@ def _refused(error: HTTPException) -> Any:
         return error
     page, status = _error(error.code or 500, error.description or error.name, "", "")
     answer = current_app.make_response((page, status))
-    answer.headers.extend((name, text) for name, text in error.get_headers() if name == "Allow")
+    kept = ("Allow", "WWW-Authenticate")
+    answer.headers.extend((name, text) for name, text in error.get_headers() if name in kept)
     return answer
 
 
 def _error(status: int, message: str, code: str, hint: str) -> tuple[Any, int]:
+    if is_program():
+        problem = {"title": message, "status": status, "detail": hint, "code": code}
+        answer = as_json({name: says for name, says in problem.items() if says})
+        answer.mimetype = "application/problem+json"
+        return answer, status
     if request.path.endswith(".json"):
         return as_json({"error": {"code": code, "message": message, "hint": hint}}), status
     page = render_template("error.html", status=status, message=message, code=code, hint=hint)

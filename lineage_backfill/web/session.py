@@ -6,6 +6,7 @@ from hmac import compare_digest
 from urllib.parse import urlsplit
 
 from flask import abort, current_app, request
+from werkzeug.datastructures import WWWAuthenticate
 
 from lineage_backfill.web.logins import Logins, Session
 from lineage_backfill.workspace.actions import Actor
@@ -30,10 +31,30 @@ def session_id() -> str:
 
 
 def actor() -> Actor:
-    """Return who acts by this request: the account that serves, whose login it is."""
-    return Actor(
-        door="pages", address=request.remote_addr or "", key=request.form.get("key") or None
-    )
+    """Return who acts by this request: the account that serves, whose login or token it is."""
+    address = request.remote_addr or ""
+    if is_program():
+        return Actor(door="rest", address=address, key=request.headers.get("Idempotency-Key"))
+    return Actor(door="pages", address=address, key=request.form.get("key") or None)
+
+
+def is_program() -> bool:
+    """Whether a program sends this request, to the addresses of REST."""
+    return request.path.startswith("/api/")
+
+
+def refuse_strangers() -> None:
+    """Abort a request of a program to change something unless it has the token.
+
+    A browser sends this token for no page, as it does with cookies.
+    """
+    known = logins()
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    right = known.token if known else ""
+    is_right = right and compare_digest(token.encode(), right.encode())
+    if scheme.lower() != "bearer" or not is_right:
+        text = "Send `Authorization: Bearer TOKEN` with the token of `serve --token-file`."
+        abort(401, text, www_authenticate=WWWAuthenticate("bearer"))
 
 
 def refuse_foreign() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -210,18 +210,25 @@ def test_a_backfill_is_begun_retried_and_seen_through_in_a_browser(
         assert not browser.find_elements(By.TAG_NAME, "button")
 
 
-def test_what_was_begun_goes_on_without_its_server(shop: Shop) -> None:
+def test_what_a_program_begins_goes_on_without_the_server(shop: Shop) -> None:
     shop.does({"daily": "wait"})
-    with serving(shop, "--json") as (said, process):
-        form = {"changed": "feed", "keys": "2024-01-02T00..2024-01-02T02"}
-        browser = requests.Session()
-        address = json.loads(said)["url"]
-        page = browser.get(json.loads(said)["login"]).text
-        sent = field("sent", page)
-        page = browser.get(f"{address}new", params=form).text
-        form |= {name: field(name, page) for name in ("plan", "now", "key")} | {"sent": sent}
-        answer = browser.post(f"{address}new", data=form, headers={"Origin": address.rstrip("/")})
-        assert answer.status_code == 200, answer.text
+    token = shop.folder / "token"
+    token.write_text("t0" * 16)
+    refused = shop("serve", "--token-file", str(token), code=64).stderr
+    assert "can be read by others" in refused
+    token.chmod(0o600)
+    with serving(shop, "--json", "--token-file", str(token)) as (said, process):
+        rest = f"{json.loads(said)['url']}api/v1"
+        program = requests.Session()
+        program.headers["Authorization"] = f"Bearer {'t0' * 16}"
+        keys = ["2024-01-02T00..2024-01-02T02"]
+        feed = {"namespace": "shop", "name": "feed"}
+        asked: dict[str, Any] = {"request": {"changed": [{"dataset": feed, "partitions": keys}]}}
+        plan = program.post(f"{rest}/plans", json=asked).json()
+        assert plan["totals"]["runs"] == 2
+        begun = asked | {"id": plan["id"], "now": plan["now"]}
+        answer = program.post(f"{rest}/backfills", json=begun)
+        assert answer.status_code == 202, answer.text
         wait_for(lambda: "daily 2024-01-02" in shop.journal())
         process.kill()
         process.wait()
@@ -233,10 +240,3 @@ def test_what_was_begun_goes_on_without_its_server(shop: Shop) -> None:
 def clicked(element: WebElement) -> bool:
     element.click()
     return True
-
-
-def field(name: str, page: str) -> str:
-    """Return the value of a hidden field or a button."""
-    found = re.search(f'name="{name}" value="([^"]*)"', page)
-    assert found, name
-    return found[1]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 import typer
@@ -11,17 +14,44 @@ import typer
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 from lineage_backfill.errors import UsageError
+from lineage_backfill.files import reason
 from lineage_backfill.show import documents
 from lineage_backfill.web import server
 from lineage_backfill.web.logins import Logins
 from lineage_backfill.workspace.actions import Process
 
+_SHORTEST = 20  # characters of a token
 _OTHER = "Take another port with --port, any free one with --port 0; --host names the address."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOptions:
+    """By what name, within which pages and with what token the pages are used."""
+
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another host name that browsers use for it, such as a proxy's; repeatable.",
+            metavar="NAME",
+        ),
+    ] = None
+    allow_frame: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address whose pages may show these in a frame, such as Airflow's; repeatable.",
+            metavar="ORIGIN",
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token of programs that act by REST.", metavar="FILE"),
+    ] = None
 
 
 @takes_options
 def serve(
     source: SourceOptions,
+    access: AccessOptions,
     host: Annotated[
         str,
         typer.Option(
@@ -33,32 +63,19 @@ def serve(
         int,
         typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65535, metavar="N"),
     ] = 8085,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another host name that browsers use for it, such as a proxy's; repeatable.",
-            metavar="NAME",
-        ),
-    ] = None,
-    allow_frame: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Address whose pages may show these in a frame, such as Airflow's; repeatable.",
-            metavar="ORIGIN",
-        ),
-    ] = None,
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the pages in a browser.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show and manage backfills, plans and lineage in a browser, until Ctrl-C."""
-    for origin in allow_frame or ():
+    for origin in access.allow_frame or ():
         if not re.fullmatch(r"https?://[\w.:\[\]-]+", origin):
             raise UsageError(
                 f"--allow-frame {origin} is not an origin",
                 hint="Give scheme, host and port, such as http://localhost:8080.",
             )
+    token = _token(access.token_file) if access.token_file else ""
     project = source.load()
     process = Process(
         arguments=source.arguments(),
@@ -72,7 +89,7 @@ def serve(
             terminal.say(f"To act on these pages, log in: {address}login?code={code}")
 
         # Who may act on an address that others reach cannot be told yet.
-        logins = Logins(process, tell) if server.is_private(listening) else None
+        logins = Logins(process, tell, token) if server.is_private(listening) else None
 
         def ready() -> None:
             login = f"{address}login?code={logins.code}" if logins else None
@@ -91,7 +108,31 @@ def serve(
                 tell(logins.code)
             terminal.say("Serving until Ctrl-C.")
             if open_browser:
-                typer.launch(login or address)
+                typer.launch(_page_to(login) if login else address)
 
-        names, frames = allow_host or (), allow_frame or ()
+        names, frames = access.allow_host or (), access.allow_frame or ()
         server.serve(project, listening, names=names, frames=frames, logins=logins, ready=ready)
+
+
+def _page_to(login: str) -> str:
+    """Return a file that leads to the login: others can read command lines, and not this file."""
+    with NamedTemporaryFile("w", suffix=".html", delete=False) as page:
+        page.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={login}">')
+    return page.name
+
+
+def _token(file: Path) -> str:
+    """Return the token in a file; raises UsageError for one that is short or others can read."""
+    try:
+        is_shared = bool(file.stat().st_mode & 0o077)
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--token-file {file} cannot be read: {reason(error)}", hint="Name a file of text."
+        ) from error
+    if is_shared or len(token) < _SHORTEST:
+        raise UsageError(
+            f"--token-file {file} {'can be read by others' if is_shared else 'has a short token'}",
+            hint=f"Make one: (umask 077; openssl rand -hex 32 > {file}).",
+        )
+    return token
