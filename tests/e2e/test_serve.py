@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-import requests
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
@@ -218,17 +218,16 @@ def test_what_a_program_begins_goes_on_without_the_server(shop: Shop) -> None:
     assert "can be read by others" in refused
     token.chmod(0o600)
     with serving(shop, "--json", "--token-file", str(token)) as (said, process):
-        rest = f"{json.loads(said)['url']}api/v1"
-        program = requests.Session()
-        program.headers["Authorization"] = f"Bearer {'t0' * 16}"
-        keys = ["2024-01-02T00..2024-01-02T02"]
-        feed = {"namespace": "shop", "name": "feed"}
-        asked: dict[str, Any] = {"request": {"changed": [{"dataset": feed, "partitions": keys}]}}
-        plan = program.post(f"{rest}/plans", json=asked).json()
-        assert plan["totals"]["runs"] == 2
-        begun = asked | {"id": plan["id"], "now": plan["now"]}
-        answer = program.post(f"{rest}/backfills", json=begun)
-        assert answer.status_code == 202, answer.text
+        page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+        program = page.partition("```python\n")[2].partition("```")[0]
+        address = json.loads(said)["url"].rstrip("/")
+        for _ in range(2):  # sent twice, begun once
+            code = program.replace("http://127.0.0.1:8085", address)
+            ran = [sys.executable, "-c", code]
+            printed = subprocess.run(
+                ran, cwd=shop.folder, check=True, stdout=subprocess.PIPE, text=True
+            )
+            assert printed.stdout.startswith("b-")
         wait_for(lambda: "daily 2024-01-02" in shop.journal())
         process.kill()
         process.wait()
