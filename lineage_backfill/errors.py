@@ -284,6 +284,19 @@ class ConflictError(BackfillError):
     exit_code = 6
 
 
+class DoneBeforeError(ConflictError):
+    """A request with this `Idempotency-Key` was done, is being done, or was refused.
+
+    The audit of the pages shows it. Send another key to ask for it once more.
+    """
+
+    code = "LB-303"
+
+    def __init__(self, message: str, *, backfill: str = "") -> None:
+        super().__init__(message, hint="The audit shows it; another key asks for it once more.")
+        self.backfill = backfill  # what it came to; empty if that is not known yet
+
+
 class GuardRailError(BackfillError):
     """A guard rail refused; the hint names its override.
 

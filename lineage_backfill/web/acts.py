@@ -12,7 +12,13 @@ from flask import Response, abort, make_response, redirect, render_template, req
 from markupsafe import Markup
 from werkzeug.wrappers import Response as AnyResponse
 
-from lineage_backfill.errors import BackfillError, StalePlanError, UnknownNameError, UsageError
+from lineage_backfill.errors import (
+    BackfillError,
+    DoneBeforeError,
+    StalePlanError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.partitions.text import parse_partitions
 from lineage_backfill.plans.document import plan_to_dict
 from lineage_backfill.plans.plan import Plan
@@ -24,7 +30,7 @@ from lineage_backfill.web.backfills import parts_of
 from lineage_backfill.web.logins import Logins
 from lineage_backfill.web.session import actor, logins, session_id
 from lineage_backfill.web.view_models import Page
-from lineage_backfill.workspace.actions import Actions, DoneBeforeError, audit
+from lineage_backfill.workspace.actions import Actions, audit
 from lineage_backfill.workspace.catchup import find_stale
 from lineage_backfill.workspace.environment import account
 from lineage_backfill.workspace.named import NameLookup
@@ -117,9 +123,9 @@ def start() -> AnyResponse | tuple[str, int]:
     try:
         id_ = submit(workspace, plan, submission)
     except DoneBeforeError as error:
-        if not error.act.backfill_id:
+        if not error.backfill:
             raise
-        id_ = error.act.backfill_id
+        id_ = error.backfill
     return redirect(url_for("pages.backfill", backfill=id_), 303)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from flask import Blueprint, Response, request, url_for
 
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import DoneBeforeError, UsageError
 from lineage_backfill.plans.document import plan_to_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
@@ -23,7 +23,7 @@ from lineage_backfill.show import printed
 from lineage_backfill.typed import JSON, Bounds, Text, json_schema, read
 from lineage_backfill.web.acts import MOST_ACTS, do, instant, moved, now_shown, submit
 from lineage_backfill.web.answers import as_json, cache
-from lineage_backfill.workspace.actions import DoneBeforeError, audit
+from lineage_backfill.workspace.actions import audit
 from lineage_backfill.workspace.catchup import find_stale
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -165,9 +165,9 @@ def _submitted(act: Callable[[], str]) -> Response:
     try:
         id_ = act()
     except DoneBeforeError as error:
-        if not error.act.backfill_id or error.act.refused:
+        if not error.backfill:
             raise
-        id_ = error.act.backfill_id
+        id_ = error.backfill
     with cache().backfills() as kept:
         answer = _answer(kept.status(id_), 202)
     answer.headers["Location"] = url_for("rest.backfill", backfill=id_)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, TypeVar
 from uuid import uuid4
 
-from lineage_backfill.errors import BackfillError, ConflictError
+from lineage_backfill.errors import BackfillError, DoneBeforeError
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import Act, BackfillRecord, Reporter, Submission
 from lineage_backfill.runs import reports
@@ -163,7 +163,10 @@ class Actions:
                 reason=plan.request.get("reason", "") if plan else "",
             )
             if earlier := store.begin_act(act):
-                raise DoneBeforeError(earlier)
+                raise DoneBeforeError(
+                    f"this was asked for before, with the same key: {earlier.verb}",
+                    backfill=earlier.backfill_id if not earlier.refused else "",
+                )
         try:
             done = do()
         except BackfillError as error:
@@ -175,17 +178,6 @@ class Actions:
     def _end(self, act: Act) -> None:
         with self._workspace.open_store() as store:
             store.end_act(act)
-
-
-class DoneBeforeError(ConflictError):
-    """An act with this key has been done, or is being done: `act`."""
-
-    def __init__(self, act: Act) -> None:
-        super().__init__(
-            f"this was asked for before: {act.verb} {act.backfill_id}".rstrip(),
-            hint="See how it went under Audit, or ask again with another key.",
-        )
-        self.act = act
 
 
 def audit(workspace: Workspace, limit: int, backfill: str | None = None) -> dict[str, Any]:
