@@ -9,15 +9,7 @@ from flask import Blueprint, Response, current_app, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill.errors import (
-    BackfillError,
-    ConflictError,
-    DeclarationError,
-    GuardRailError,
-    StalePlanError,
-    UnknownNameError,
-    UsageError,
-)
+from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plans.request import RAILS
 from lineage_backfill.show import documents
@@ -41,15 +33,8 @@ _PARAMETERS = FIELDS | frozenset(
     ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
 )
 
-#: The first that fits counts.
-_STATUS: dict[type[BackfillError], int] = {
-    UnknownNameError: 404,
-    DeclarationError: 409,
-    GuardRailError: 409,
-    StalePlanError: 409,
-    ConflictError: 409,
-    UsageError: 400,
-}
+#: The exit codes for what is stale, held by another one, or refused by a guard rail.
+_CONFLICTS = (5, 6, 9)
 
 routes = Blueprint("pages", __name__)
 
@@ -80,10 +65,11 @@ def number(name: str) -> int:
 
 def error_status(error: BackfillError) -> int:
     """Return the HTTP status of an error."""
-    for kind, status in _STATUS.items():
-        if isinstance(error, kind):
-            return status
-    return 503
+    if isinstance(error, UnknownNameError):
+        return 404
+    if isinstance(error, UsageError):
+        return 409 if isinstance(error, DeclarationError) else 400
+    return 409 if error.exit_code in _CONFLICTS else 503
 
 
 def as_json(document: Mapping[str, Any]) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -87,7 +87,7 @@ def _keys(keys: Iterable[Any]) -> str:
 
 
 def _failed(error: BackfillError) -> tuple[Any, int]:
-    return _error(error_status(error), error.message, error.code, error.hint)
+    return _error(error_status(error), error.message, error.code, error.hint, error.lines)
 
 
 def _refused(error: HTTPException) -> Any:
@@ -100,15 +100,19 @@ def _refused(error: HTTPException) -> Any:
     return answer
 
 
-def _error(status: int, message: str, code: str, hint: str) -> tuple[Any, int]:
+def _error(
+    status: int, message: str, code: str, hint: str, lines: Sequence[str] = ()
+) -> tuple[Any, int]:
     if is_program():
-        problem = {"title": message, "status": status, "detail": hint, "code": code}
+        problem = {"title": message, "status": status, "detail": hint, "code": code, "lines": lines}
         answer = as_json({name: says for name, says in problem.items() if says})
         answer.mimetype = "application/problem+json"
         return answer, status
     if request.path.endswith(".json"):
         return as_json({"error": {"code": code, "message": message, "hint": hint}}), status
-    page = render_template("error.html", status=status, message=message, code=code, hint=hint)
+    page = render_template(
+        "error.html", status=status, message=message, code=code, hint=hint, lines=lines
+    )
     return page, status
 
 

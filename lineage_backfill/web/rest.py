@@ -253,6 +253,7 @@ _PROBLEM: Final = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "code": {"type": "string"},
+        "lines": {"type": "array", "items": {"type": "string"}},
     },
     "required": ["title", "status"],
 }

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, TypeVar
 from uuid import uuid4
 
-from lineage_backfill.errors import BackfillError, DoneBeforeError
+from lineage_backfill.errors import BackfillError, ConflictError, DoneBeforeError
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.ports import Act, BackfillRecord, Reporter, Submission
 from lineage_backfill.runs import reports
 from lineage_backfill.runs.drive.clock import StoreClock
-from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
+from lineage_backfill.runs.drive.owner import standing
+from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills, find
 from lineage_backfill.workspace.environment import account
 from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
@@ -110,8 +111,24 @@ class Actions:
         return self._noted("start", None, submit, plan)
 
     def hand_over(self, verb: Verb, backfill: str, process: Process) -> HandedOver:
-        """Let another process resume, retry or undo a backfill."""
-        return self._noted(verb, backfill, lambda: self._detached(verb, backfill, process))
+        """Let another process resume, retry or undo a backfill.
+
+        Raises ConflictError while one drives it: a second one would wait for its end.
+        """
+
+        def hand_over() -> HandedOver:
+            with self._workspace.open_store() as store:
+                record = find(store, backfill)
+                driven = record.undone_by or record.id
+                _, driver = standing(store, driven, StoreClock(store).now())
+            if driver is not None:
+                raise ConflictError(
+                    f"{driven} is driven already, by {driver.owner}",
+                    hint="Follow it to its end, or pause it first.",
+                )
+            return self._detached(verb, record.id, process)
+
+        return self._noted(verb, backfill, hand_over)
 
     def resume(self, backfill: str | None = None) -> BackfillOutcome:
         """Resume a backfill, the newest if none is named, to its end."""

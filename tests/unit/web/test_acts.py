@@ -68,7 +68,8 @@ def codes() -> list[str]:
 
 @pytest.fixture
 def pages(shop: Shop, codes: list[str]) -> Flask:
-    return make_pages(shop.project, logins=Logins(Process(), codes.append))
+    process = Process(arguments=[f"--config={shop.folder}/lineage-backfill.toml"])
+    return make_pages(shop.project, logins=Logins(process, codes.append))
 
 
 @pytest.fixture
@@ -286,6 +287,26 @@ def test_a_backfill_is_paused_cancelled_and_hidden(shop: Shop, browser: Browser)
         *(("delete", False), ("pause", True)),
     ]
     assert {one["backfill"] for one in acts} == {"b-1", "b-9"}
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry", "undo"])
+def test_what_is_driven_is_not_driven_twice(shop: Shop, browser: Browser, verb: str) -> None:
+    shop.drive(shop.backfill()[:1], RunState.SUCCEEDED)  # this process holds it
+    refused = browser.post(f"/backfills/b-1/{verb}")
+    assert refused.status_code == 409
+    assert "b-1 is driven already" in str(Text(refused.text))
+    (act,) = audit(browser.client)
+    assert (act["act"], act["backfill"]) == (verb, "b-1")
+    assert "is driven already" in act["refused"]
+
+
+def test_what_the_process_that_drives_refuses_is_said(shop: Shop, browser: Browser) -> None:
+    shop.backfill()
+    shop.end(BackfillState.SUCCEEDED)
+    refused = browser.post("/backfills/b-1/undo")
+    assert refused.status_code == 503
+    assert "has written nothing" in str(Text(refused.text)), "the end of its log"
+    assert "ended with exit code 64" in audit(browser.client)[0]["refused"]
 
 
 def test_a_reader_sees_no_buttons(shop: Shop, pages: Flask) -> None:
