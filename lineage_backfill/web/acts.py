@@ -44,8 +44,8 @@ _AGE = timedelta(days=1)  # of a preview that can still be started
 
 
 _ENTERED = Markup(
-    '<!doctype html><title>Logged in</title><meta http-equiv="refresh" content="0;url={0}">'
-    '<a href="{0}">Logged in: go on</a>'
+    '<!doctype html><title>Logged in</title><link rel="icon" href="{1}">'
+    '<meta http-equiv="refresh" content="0;url={0}"><a href="{0}">Logged in: go on</a>'
 )
 
 
@@ -62,7 +62,8 @@ def login() -> AnyResponse:
     if id_ is None:
         abort(403, "This login is used up, or of another server; its terminal shows the next one.")
     # A redirect would count as coming from where this link was, and would not send the cookie.
-    answer = make_response(_ENTERED.format(url_for("pages.history")))
+    icon = url_for("static", filename="icon.svg")
+    answer = make_response(_ENTERED.format(url_for("pages.history"), icon))
     answer.set_cookie(known.cookie, id_, httponly=True, samesite="Strict")
     return answer
 
