@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from lineage_backfill.plans.request import RAILS, ChangedJob, Request
 from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.show.names import Names
 from lineage_backfill.web.answers import FIELDS, as_json, cache, error_status, number, routes
-from lineage_backfill.web.backfills import parts_of
+from lineage_backfill.web.backfills import ACTS, parts_of
 from lineage_backfill.web.logins import Logins
 from lineage_backfill.web.session import actor, logins, session_id
 from lineage_backfill.web.view_models import Page
@@ -82,7 +82,6 @@ def logout() -> AnyResponse:
 class _Preview:
     """The plan for the fields of a form, None if nothing is stale, or what is wrong with them."""
 
-    now: datetime
     plan: Plan | None = None
     error: BackfillError | None = None
 
@@ -109,8 +108,8 @@ def start() -> AnyResponse | tuple[str, int]:
     workspace = Workspace(cache().project, as_of=instant(given.get("now", "")))
     plan = _plan(given, workspace)
     if plan is None or plan.id != given.get("plan"):
-        error = moved("This is the plan now.")
-        return _form(given, replace(_preview(given), error=error)), error_status(error)
+        changed = moved("This is the plan now.")
+        return _form(given, _Preview(plan=plan, error=changed)), error_status(changed)
     limit, runs = cache().project.declarations.limits.confirm_above, plan.totals["runs"]
     if runs > limit and given.get("typed", "").strip() != str(runs):
         raise UsageError(
@@ -121,12 +120,7 @@ def start() -> AnyResponse | tuple[str, int]:
     submission = Submission(
         title=given.get("title", "").strip(), settings=Settings(max_parallel=most)
     )
-    try:
-        id_ = submit(workspace, plan, submission)
-    except DoneBeforeError as error:
-        if not error.backfill:
-            raise
-        id_ = error.backfill
+    id_ = once(lambda: submit(workspace, plan, submission))
     return redirect(url_for("pages.backfill", backfill=id_), 303)
 
 
@@ -134,6 +128,16 @@ def submit(workspace: Workspace, plan: Plan, submission: Submission) -> str:
     """Start a plan, and return the id of its backfill."""
     plan, _ = Planning(workspace).without_missing(plan)
     return Actions(workspace, actor()).submit(plan, submission, _logins().process).id
+
+
+def once(act: Callable[[], str]) -> str:
+    """Do an act and return the id of its backfill; of one that was done before, that id alone."""
+    try:
+        return act()
+    except DoneBeforeError as error:
+        if not error.backfill:
+            raise
+        return error.backfill
 
 
 def moved(hint: str) -> StalePlanError:
@@ -157,9 +161,9 @@ def now_shown() -> Workspace:
 def _preview(given: Mapping[str, str]) -> _Preview:
     workspace = now_shown()
     try:
-        return _Preview(now=workspace.now, plan=_plan(given, workspace))
+        return _Preview(plan=_plan(given, workspace))
     except BackfillError as error:
-        return _Preview(now=workspace.now, error=error)
+        return _Preview(error=error)
 
 
 def _plan(given: Mapping[str, str], workspace: Workspace) -> Plan | None:
@@ -241,7 +245,7 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
 # --- one backfill -------------------------------------------------------------------------------
 
 
-@routes.post("/backfills/<backfill>/<any(pause, resume, cancel, kill, retry, undo, delete):verb>")
+@routes.post(f"/backfills/<backfill>/<any({', '.join(ACTS)}):verb>")
 def act(backfill: str, verb: Any) -> AnyResponse:
     """Do something to a backfill."""
     do(verb, backfill)

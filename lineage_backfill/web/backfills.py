@@ -30,7 +30,7 @@ _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a 
 _TAIL = 64 * 1024  # bytes of a log on its page
 _WHOLE_LOG = 4 * 1024 * 1024
 #: What a page can do, and the box to tick before that.
-_ACTS = {
+ACTS = {
     "pause": "",
     "resume": "",
     "retry": "",
@@ -109,7 +109,7 @@ def backfill(backfill: str) -> str:
         sentence="" if is_live else backfills.outcome(status, report),
         no_report=no_report,
         commands=_commands(status),
-        acts=_ACTS,
+        acts=ACTS,
     )
 
 

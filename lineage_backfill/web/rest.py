@@ -14,22 +14,22 @@ from typing import Annotated, Any, Final
 
 from flask import Blueprint, Response, request, url_for
 
-from lineage_backfill.errors import DoneBeforeError, UsageError
+from lineage_backfill.errors import UsageError
 from lineage_backfill.plans.document import plan_to_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
 from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.show import printed
 from lineage_backfill.typed import JSON, Bounds, Text, json_schema, read
-from lineage_backfill.web.acts import MOST_ACTS, do, instant, moved, now_shown, submit
+from lineage_backfill.web.acts import MOST_ACTS, do, instant, moved, now_shown, once, submit
 from lineage_backfill.web.answers import as_json, cache
+from lineage_backfill.web.backfills import ACTS
 from lineage_backfill.workspace.actions import audit
 from lineage_backfill.workspace.catchup import find_stale
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 api = Blueprint("rest", __name__, url_prefix="/api/v1")
-_VERBS: Final = "pause, resume, cancel, kill, retry, undo, delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,19 +155,14 @@ def start() -> Response:
 @_operation("POST", "/backfills/<backfill>/<verb>", "status")
 def act(backfill: str, verb: str) -> Response:
     """Pause, resume, cancel, kill, retry, undo or delete a backfill."""
-    if verb not in _VERBS.split(", "):
-        raise UsageError(f"{verb!r} is not an act", hint=f"They are: {_VERBS}.")
+    if verb not in ACTS:
+        raise UsageError(f"{verb!r} is not an act", hint=f"They are: {', '.join(ACTS)}.")
     return _submitted(lambda: do(verb, backfill))
 
 
 def _submitted(act: Callable[[], str]) -> Response:
     """Do an act, and return the status of its backfill."""
-    try:
-        id_ = act()
-    except DoneBeforeError as error:
-        if not error.backfill:
-            raise
-        id_ = error.backfill
+    id_ = once(act)
     with cache().backfills() as kept:
         answer = _answer(kept.status(id_), 202)
     answer.headers["Location"] = url_for("rest.backfill", backfill=id_)
