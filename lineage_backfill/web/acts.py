@@ -89,16 +89,23 @@ class _Preview:
 @routes.get("/new")
 def new() -> str:
     """Show the form of a new backfill, and what it would run; writes nothing."""
-    return _form(request.args, _preview(request.args) if _is_filled(request.args) else None)
+    given = _asked()
+    return _form(given, _preview(given) if _is_filled(given) else None)
 
 
 @routes.get("/new.json")
 def new_json() -> Response:
     """Return what `impact --json` prints for the fields of the form."""
-    plan = _plan(request.args, now_shown())
+    plan = _plan(_asked(), now_shown())
     if plan is None:
         raise UsageError("nothing is stale", hint="Name what changed.")
     return as_json(plan_to_dict(plan))
+
+
+def _asked() -> Mapping[str, str]:
+    """Return the fields of the address; keys that are ticked come one by one."""
+    keys = ",".join(filter(None, request.args.getlist("keys")))
+    return request.args.to_dict() | ({"keys": keys} if keys else {})
 
 
 @routes.post("/new")

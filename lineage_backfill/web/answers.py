@@ -30,7 +30,20 @@ FIELDS = frozenset(
 )
 #: Query parameters of pages.
 _PARAMETERS = FIELDS | frozenset(
-    ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
+    (
+        "attempt",
+        "job",
+        "jobs",
+        "kind",
+        "left",
+        "name",
+        "namespace",
+        "page",
+        "part",
+        "q",
+        "state",
+        "within",
+    )
 )
 
 #: The exit codes for what is stale, held by another one, or refused by a guard rail.

@@ -5,16 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Lock
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
+from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.timeline import Span
+from lineage_backfill.plans.request import Request
 from lineage_backfill.project import Project
 from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.catchup import Stale, find_stale
 from lineage_backfill.workspace.workspace import Workspace
 
 _FRESH = 30.0  # seconds before lineage is read again
+_LOOKED = 60.0  # seconds before what is stale is looked for again
+_REST = 20.0  # a slow look is made less often: at most one part of so many is spent on it
 _KEPT = 16  # cached values of each kind
 T = TypeVar("T")
 
@@ -38,6 +45,54 @@ class LruCache(Generic[T]):
             return self._values[key]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was stale at an instant, or why that could not be found."""
+
+    at: datetime
+    stale: Stale | None = None
+    error: BackfillError | None = None
+
+
+class Looker:
+    """Finds what is stale, in a thread of its own so that no page waits for it."""
+
+    def __init__(self, find: Callable[[], Stale], clock: Callable[[], float]) -> None:
+        self._find = find
+        self._clock = clock
+        self._lock = Lock()
+        self._last: Look | None = None
+        self._next = 0.0
+        self._thread: Thread | None = None
+
+    def newest(self, *, wait: bool = False) -> Look | None:
+        """Return what the last look found, None before the first; an old one is made again.
+
+        With `wait` the first look is waited for.
+        """
+        with self._lock:
+            if self._thread is None and self._clock() >= self._next:
+                self._thread = Thread(target=self._look, daemon=True)
+                self._thread.start()
+            thread, last = self._thread, self._last
+        if wait and last is None and thread is not None:
+            thread.join()
+            last = self._last
+        return last
+
+    def _look(self) -> None:
+        began, at = self._clock(), datetime.now(UTC)
+        try:
+            self._last = Look(at=at, stale=self._find())
+        except BackfillError as error:
+            self._last = Look(at=at, error=error)
+        finally:
+            with self._lock:
+                took = self._clock() - began
+                self._next = self._clock() + max(_LOOKED, _REST * took)
+                self._thread = None
+
+
 class Cache:
     """The cached values of one project; `clock` is monotonic, in seconds."""
 
@@ -48,6 +103,7 @@ class Cache:
         self._reading = Lock()
         self._spans = LruCache[Mapping[str, tuple[Span, ...]]]()
         self._reports = LruCache[dict[str, Any]]()
+        self._looker = Looker(self._find_stale, clock)
 
     def workspace(self) -> Workspace:
         """Return a workspace with its lineage, at most half a minute old.
@@ -60,6 +116,15 @@ class Cache:
                 workspace.snapshot  # noqa: B018 - one that cannot be read is not kept
                 self._read = self._clock(), workspace
             return self._read[1]
+
+    def look(self, *, wait: bool = False) -> Look | None:
+        """Return what was stale a short time ago; None while that is not known yet."""
+        return self._looker.newest(wait=wait)
+
+    def _find_stale(self) -> Stale:
+        return find_stale(
+            Workspace(self.project, as_of=datetime.now(UTC), read=self._snapshot), Request()
+        )
 
     @contextmanager
     def backfills(self) -> Iterator[Backfills]:

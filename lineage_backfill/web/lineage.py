@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from flask import Response, render_template, request
+from werkzeug.exceptions import NotFound
 
 from lineage_backfill.critic import in_force
 from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import render
 from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts
 from lineage_backfill.show import lineage as presentation
 from lineage_backfill.show import views, words
 from lineage_backfill.show.names import Names
 from lineage_backfill.show.text import counted
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
+from lineage_backfill.web.strip import SIGNS, strip
 from lineage_backfill.web.view_models import Page
+from lineage_backfill.workspace.catchup import WRITES, partitions_document
 from lineage_backfill.workspace.workspace import Workspace
 
 _NODES = 100  # rows on a page
@@ -100,7 +105,40 @@ def node(kind: str) -> str:
         above=[one for one, other in around.edges if other == ref][:_NODES],
         below=[other for one, other in around.edges if one == ref][:_NODES],
         is_drawn=1 < len(around.nodes) <= DRAWN,
+        **_partitions(ref),
     )
+
+
+def _partitions(ref: Ref) -> dict[str, Any]:
+    """Return what the page of a dataset shows of its partitions; nothing for a job."""
+    if not isinstance(ref, DatasetRef):
+        return {}
+    look, within = cache().look(), request.args.get("within", "")
+    shown: dict[str, Any] = {"look": look, "is_live": look is None}
+    if look is None or look.stale is None:
+        return shown
+    found = look.stale.partitions(ref)
+    shown |= {"found": found, "state_signs": SIGNS}
+    if found.calendar is None:
+        return shown | {"writes": ()}
+    return shown | {
+        "strip": strip(found, within),
+        "render": partial(render, found.calendar),
+        "zone": found.calendar.zone,
+        "writes": found.newest(WRITES),
+    }
+
+
+@routes.get("/lineage/dataset/partitions.json")
+def partitions_json() -> Response:
+    """Return the partitions of a dataset by state."""
+    ref = _ref(cache().workspace(), "dataset")
+    look = cache().look(wait=True)
+    assert look is not None  # it was waited for
+    if look.stale is None:
+        raise look.error or NotFound()
+    assert isinstance(ref, DatasetRef)
+    return as_json(partitions_document(look.stale.partitions(ref), look.at))
 
 
 @routes.get("/lineage/<any(job, dataset):kind>.json")

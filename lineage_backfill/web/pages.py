@@ -52,6 +52,7 @@ def make_pages(
     pages.jinja_env.globals.update(
         counted=counted,
         in_states=view_models.in_states,
+        partitions_in_states=view_models.partitions_in_states,
         bar=view_models.bar,
         worst=view_models.worst,
         signs=view_models.SIGNS,
@@ -63,6 +64,7 @@ def make_pages(
     pages.jinja_env.filters.update(
         safe_text=safe,
         keys=_keys,
+        some_keys=lambda keys: keys_in_words(tuple(keys), most=20),
         all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), most=50),
         instant=to_the_second,
         job=lambda named: JobRef(**named),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lineage_backfill.partitions.grid import Grid, grain_grid
 from lineage_backfill.planning.timeline import Span
@@ -47,6 +47,11 @@ class Periods:
     def label(self, column: int) -> str:
         """Return the key of a period; -1 is the last one."""
         return self._grid.label(self._ordinals[column])
+
+    def spans(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the key of each period, its start and its end."""
+        grid = self._grid
+        return ((grid.label(one), grid.start(one), grid.end(one)) for one in self._ordinals)
 
     def columns(self, span: Span) -> range:
         """Return the periods that a span overlaps."""

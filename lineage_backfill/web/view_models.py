@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.planning.timeline import Span
+from lineage_backfill.staleness.partitions import PartitionState
 from lineage_backfill.web.periods import Periods
 
 T = TypeVar("T")
@@ -148,6 +149,13 @@ def worst(counts: Mapping[RunState, int]) -> RunState | None:
 def in_states(counts: Mapping[str, int]) -> str:
     """Return the numbers of runs by state, as text."""
     return ", ".join(f"{counts[state]:,} {state}" for state in RunState if counts.get(state))
+
+
+def partitions_in_states(counts: Mapping[PartitionState, int]) -> str:
+    """Return the numbers of partitions by state, as text; the state alone of a single one."""
+    if sum(counts.values()) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{number:,} {state}" for state, number in counts.items())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,14 +8,20 @@ from datetime import datetime
 from typing import Any
 
 from lineage_backfill.model import DatasetRef, named
+from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
 from lineage_backfill.runs.reports import instant
+from lineage_backfill.staleness.partitions import PartitionStates, partition_states
+from lineage_backfill.staleness.record import TableRecord
 from lineage_backfill.staleness.staleness import Staleness
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
+#: Newest writes of a dataset that are shown.
+WRITES = 20
 _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
 
 
@@ -27,11 +33,20 @@ class Stale:
     jobs: tuple[Staleness, ...]
     silent: Mapping[DatasetRef, str]
     plan: Plan | None
+    resolver: Resolver = field(repr=False)
+    tables: Mapping[DatasetRef, TableRecord] = field(repr=False)
 
     @property
     def is_unknown(self) -> bool:
         """Whether nothing could be judged."""
         return bool(self.jobs) and all(one.is_unknown for one in self.jobs)
+
+    def partitions(self, dataset: DatasetRef) -> PartitionStates:
+        """Return the state of each partition of a dataset; all its writers were judged."""
+        jobs = {one.job: one for one in self.jobs}
+        found = partition_states(self.resolver, dataset, jobs, self.tables)
+        why = self.silent.get(dataset)
+        return replace(found, why=(*found.why, why)) if why and found.why else found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of `stale --json`."""
@@ -57,7 +72,16 @@ def find_stale(workspace: Workspace, request: Request, *, since: datetime | None
     planning = Planning(workspace)
     jobs, silent = planning.find_stale(select=request.select, exclude=request.exclude, since=since)
     jobs, plan = _planned(planning, request, jobs)
-    return Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
+    assert planning.judged_by is not None
+    resolver, tables = planning.judged_by
+    return Stale(
+        workspace=workspace,
+        jobs=jobs,
+        silent=silent,
+        plan=plan,
+        resolver=resolver,
+        tables=tables,
+    )
 
 
 def _planned(
@@ -70,6 +94,38 @@ def _planned(
         if jobs == known:
             return jobs, plan
     return jobs, None
+
+
+def partitions_document(found: PartitionStates, looked_at: datetime) -> dict[str, Any]:
+    """Return the document of the partitions of a dataset by state, with their newest writes."""
+
+    def keys(partitions: PartitionSet) -> list[Any]:
+        return list(render(found.calendar, partitions)) if found.calendar is not None else []
+
+    return {
+        "schema_version": 1,
+        "kind": "partitions",
+        "looked_at": instant(looked_at),
+        "dataset": named(found.dataset),
+        "states": [
+            {"state": state, "partitions": keys(held), "count": len(held)}
+            for state, held in found.states.items()
+        ],
+        "older": [
+            {
+                "dataset": named(one.dataset),
+                "partitions": keys(one.keys),
+                "changed_at": instant(one.at),
+                "version": one.version,
+            }
+            for one in found.older
+        ],
+        "why": list(found.why),
+        "writes": [
+            {"version": one.version, "at": instant(one.at), "partitions": keys(one.keys)}
+            for one in found.newest(WRITES)
+        ],
+    }
 
 
 def keys_of(one: Staleness, keys: Any) -> list[Any]:

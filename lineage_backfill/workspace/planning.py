@@ -74,6 +74,8 @@ class Planning:
         self._project = workspace.project
         self._declarations = workspace.project.declarations
         self._records_known: dict[DatasetRef, TableRecord] = {}
+        #: By what the last `find_stale` has judged: all its tables, and the resolver.
+        self.judged_by: tuple[Resolver, Mapping[DatasetRef, TableRecord]] | None = None
 
     def plan(self, request: Request) -> Plan:
         """Return the plan for the request; raises UsageError if it cannot be planned."""
@@ -286,6 +288,7 @@ class Planning:
                 seen=seen,
             )
         known, unread = observations.records_of(resolver, histories)
+        self.judged_by = resolver, known
         # Which runtime keys a plan knows is another matter.
         same = {ref for ref in known if not (found := resolver.calendar(ref)) or not found.is_open}
         self._records_known.update({ref: known[ref] for ref in same})

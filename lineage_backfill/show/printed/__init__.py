@@ -21,6 +21,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "lineage": lineage.Lineage,
     "lineage_pull": lineage.LineagePull,
     "notification": backfills.Notification,
+    "partitions": checks.Partitions,
     "plan": plans.Plan,
     "report": backfills.Report,
     "rows": rows.Rows,

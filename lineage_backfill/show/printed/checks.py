@@ -54,6 +54,35 @@ class Stale(TypedDict):
     to_run: PlanTotals
 
 
+class StatePartitions(TypedDict):
+    """The partitions of a dataset in one state."""
+
+    state: Literal["expired", "running", "missing", "stale", "unknown", "fresh"]
+    partitions: Keys
+    count: Count
+
+
+class TableWrite(TypedDict):
+    """A write to a table, with the partitions that no later one has written."""
+
+    version: int | None
+    at: Moment
+    partitions: Keys
+
+
+class Partitions(TypedDict):
+    """The partitions of a dataset by state, as the pages show them."""
+
+    schema_version: Literal[1]
+    kind: Literal["partitions"]
+    looked_at: Moment
+    dataset: Name
+    states: list[StatePartitions]
+    older: Annotated[list[OlderThan], "Inputs that changed since, with stale partitions."]
+    why: Annotated[list[str], "Why partitions are unknown."]
+    writes: Annotated[list[TableWrite], "The newest ones first; empty if unknown."]
+
+
 class Check(TypedDict):
     """A check, and how to fix what it found."""
 
