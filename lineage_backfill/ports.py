@@ -107,7 +107,8 @@ class TableHistory:
 
     `version` is None if there is no table. `old` are partitions whose last commit is no longer in
     the log, which begins at `since`; without `whole` the list may be incomplete. `file_seconds` is
-    how much time a file spans, in a table by time whose files are copied to replace some rows.
+    how much time a file spans, in a table by time whose files are copied to replace some rows; None
+    where that was not asked for.
     """
 
     version: int | None

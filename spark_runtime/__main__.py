@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return write_declared(options.entries, Path(project), options.result)
         if options.command == "changes":
             return _changes(options, conf)
-        if look := _looks(conf).get(options.command):
+        if look := _looks(options, conf).get(options.command):
             return _answer(look)
         if options.command == "replay":
             return _replay(options)
@@ -156,6 +156,9 @@ def _parser() -> argparse.ArgumentParser:
         "history",
         help="print when each partition of Delta tables changed last, one table on a line; a JSON"
         " list on stdin names them by location or table",
+    )
+    past.add_argument(
+        "--spans", action="store_true", help="also how much time a file spans, in a table by time"
     )
     rows = commands.add_parser(
         "rows",
@@ -252,10 +255,12 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     return 0
 
 
-def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+def _looks(
+    options: argparse.Namespace, conf: Mapping[str, str]
+) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
     """Return the function of each command that answers one document from stdin."""
     return {
-        "history": lambda named: _history(named, conf).to_dict(),
+        "history": lambda named: _history(named, conf, spans=options.spans).to_dict(),
         "rows": lambda asked: difference(get_session(conf), RowsRequest(**asked)),
         "rehearse": lambda asked: rehearse(get_session(conf), asked),
     }
@@ -273,7 +278,7 @@ def _answer(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
     return wrong
 
 
-def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
+def _history(named: Mapping[str, Any], conf: Mapping[str, str], *, spans: bool) -> History:
     if named.get("format") == "parquet":
         location = named.get("location")
         if location is None:
@@ -283,7 +288,8 @@ def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
             )
         spark = get_session(conf) if is_remote(location) else None
         return parquet_history(ParquetFolder(location, place(location, spark)))
-    return history(_open(named.get("location"), named.get("table"), conf, named.get("by")))
+    log = _open(named.get("location"), named.get("table"), conf, named.get("by"))
+    return history(log, spans=spans)
 
 
 def _open(

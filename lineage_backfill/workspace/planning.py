@@ -277,7 +277,7 @@ class Planning:
             jobs = select_jobs(select, workspace.graph)
         if exclude:
             jobs -= select_jobs(exclude, workspace.graph)
-        histories, silent = self._histories(resolver, jobs)
+        histories, silent = self._histories(resolver, jobs, self._logs)
         seen = observations.runtime_keys(resolver, histories)
         if seen:
             resolver = Resolver(
@@ -311,10 +311,15 @@ class Planning:
     def read_logs(self, jobs: Collection[JobRef] | None = None) -> TableRecords:
         """Return the histories of all tables that these jobs use; None means all jobs.
 
+        With how much time their files span, which `find_stale` does not need.
         Raises TableLogError where no log can be read at all.
         """
-        resolver = self.workspace.resolver
-        return self._records_of_jobs(resolver, resolver.edges.jobs if jobs is None else jobs)
+        resolver, conf = self.workspace.resolver, spark_conf(self._declarations)
+        logs = table_logs.DeltaTableLogs(conf=conf, spans=True)
+        wanted = resolver.edges.jobs if jobs is None else jobs
+        histories, unknown = self._histories(resolver, wanted, logs)
+        known, unread = observations.records_of(resolver, histories)
+        return TableRecords(known=known, unknown=unknown | unread)
 
     def records_without_spark(
         self, resolver: Resolver, datasets: Iterable[DatasetRef]
@@ -322,16 +327,11 @@ class Planning:
         """Return the histories of tables whose logs can be read without Spark."""
         return observations.of_near_tables(resolver, datasets, self._logs)
 
-    def _records_of_jobs(self, resolver: Resolver, jobs: Iterable[JobRef]) -> TableRecords:
-        histories, unknown = self._histories(resolver, jobs)
-        known, unread = observations.records_of(resolver, histories)
-        return TableRecords(known=known, unknown=unknown | unread)
-
     def _histories(
-        self, resolver: Resolver, jobs: Iterable[JobRef]
+        self, resolver: Resolver, jobs: Iterable[JobRef], logs: TableLogs
     ) -> tuple[dict[DatasetRef, TableHistory], dict[DatasetRef, str]]:
         began, edges = time.monotonic(), resolver.edges
         touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
-        found, unknown = observations.histories_of(resolver, sorted(touched), self._logs)
+        found, unknown = observations.histories_of(resolver, sorted(touched), logs)
         log_time(began, f"table logs: {len(found)} of {len(touched)} could be read")
         return found, unknown

@@ -84,10 +84,11 @@ class History:
         }
 
 
-def history(log: DeltaLog) -> History:
+def history(log: DeltaLog, *, spans: bool = False) -> History:
     """Return the history of each partition in the log; raises TableError if it is unreadable.
 
-    The cost grows with the commits in the log. If the first ones have been cleaned up, a checkpoint
+    The cost grows with the commits in the log, and doubles with `spans`, without which
+    `file_seconds` is None. If the first ones have been cleaned up, a checkpoint
     shows which partitions there were. By value, `changed` holds what may have changed, and `made`
     the first commit of others over each span: a later one may have copied its rows.
     """
@@ -112,8 +113,8 @@ def history(log: DeltaLog) -> History:
         known.take(commit)
     state = log.state(newest) if first else None
     layout = log.layout(newest)
-    is_copied = layout.configuration.get("delta.enableDeletionVectors") != "true"
-    if is_by_value and is_copied and not first:
+    spans &= is_by_value and layout.configuration.get("delta.enableDeletionVectors") != "true"
+    if spans and not first:
         log.deepen()  # the commits are at hand: no checkpoint is read, which Spark may have to do
     held = state.partitions if state is not None else {}
     return History(
@@ -124,7 +125,7 @@ def history(log: DeltaLog) -> History:
         old=tuple(sorted(set(held) - known.made.keys(), key=in_order)),
         since=times[first] if first else None,
         whole=state is None or state.complete,
-        file_seconds=mean_seconds(log.state(newest)) if is_by_value and is_copied else None,
+        file_seconds=mean_seconds(log.state(newest)) if spans else None,
     )
 
 

@@ -142,4 +142,5 @@ def test_how_much_time_a_file_spans_tells_what_a_write_of_a_key_copies(
     made.commit(add("a", *ends), add("b", *ends), add("c", None, None), INFO)
     made.commit(add("d", "2024-01-01T00:00:00.000Z", "2024-03-01T00:00:00.000Z"), INFO)
     made.commit(remove("d"), INFO)
-    assert history(read(made)).file_seconds == seconds
+    assert history(read(made), spans=True).file_seconds == seconds
+    assert history(read(made)).file_seconds is None
