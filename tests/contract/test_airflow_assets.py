@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.airflow.engine import AirflowSettings
+from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings
 from lineage_backfill.errors import ConfigError, LineageError
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -101,7 +101,7 @@ def test_a_task_has_the_name_that_its_events_give_it(url: str) -> None:
 
 
 def test_runs_have_their_key_and_their_times(url: str) -> None:
-    api = AirflowSettings(url=url, username="admin", password="admin").api()
+    api = AirflowApi(AirflowSettings(url=url, **ACCOUNT))
     key = "2024-06-01T05:00:00"
     body = {"dag_run_id": "r1", "logical_date": None, "partition_key": key}
     api.post("/dags/hourly/dagRuns", body)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError, UnfitRunError
+from lineage_backfill.engines.seconds import check_seconds
+from lineage_backfill.errors import (
+    ConfigError,
+    EngineRefusalError,
+    ServiceUnreachableError,
+    UnfitRunError,
+)
 from lineage_backfill.http import BUSY, Answer, HttpClient, HttpSettings
+from lineage_backfill.typed import check_members
 
 _PAGE = 100  # Airflow's own maximum
 #: A server may send an older date, in whole seconds, with many answers.
@@ -19,30 +27,52 @@ _LATE = 5.0
 _STALE = "Invalid JWT token"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowSettings:
+    """The settings of the engine in the project file.
+
+    `url` is that of the api-server. The engine logs in as `username` with `password`, or with what
+    `token` returns. It polls all running attempts together every `poll` seconds; `timeout` is that
+    of one request, `wait` that of a run which an asset starts, in seconds. `undo` states that tasks
+    use the run spec in the conf of their run, as `spark_runtime` does with `--airflow-run`.
+    """
+
+    url: str
+    username: str = ""
+    password: str = ""
+    token: Any = None
+    poll: float = 5
+    timeout: float = 30
+    wait: float = 3600
+    undo: bool = False
+
+    def __post_init__(self) -> None:
+        check_members(self)
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` is {self.url!r}, and must begin with http:// or https://")
+        if not (self.token or (self.username and self.password)):
+            raise ConfigError(
+                "the engine airflow needs `username` and `password`, or `token`",
+                hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
+            )
+        for name in ("poll", "timeout", "wait"):
+            check_seconds(name, getattr(self, name))
+
+
 class AirflowApi:
     """Client of one Airflow.
 
-    `token` returns the current token, None to log in with `username` and `password`; it is asked
-    again once its token has expired. Read requests are repeated. Raises EngineRefusalError, and
-    ServiceUnreachableError if Airflow does not answer or the token has expired.
+    A token is asked for again once it has expired. Read requests are repeated. Raises
+    EngineRefusalError, and ServiceUnreachableError if Airflow does not answer or the token has
+    expired.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        username: str = "",
-        password: str = "",
-        token: Callable[[], str] | None = None,
-        timeout: float = 30,
-    ) -> None:
+    def __init__(self, settings: AirflowSettings) -> None:
         check = "Check `url` of this engine and that its api-server runs."
-        self._http = HttpClient(
-            url, HttpSettings(timeout=timeout, retries=3, busy=BUSY | {500}, check=check)
-        )
+        how = HttpSettings(timeout=settings.timeout, retries=3, busy=BUSY | {500}, check=check)
+        self._http = HttpClient(settings.url, how)
         self.url = self._http.address
-        self._login = {"username": username, "password": password}
-        self._renewed = token or self._logged_in
+        self._settings = settings
         self._token = ""
         self._renewing = Lock()
         self._ahead = 0.0  # seconds that Airflow's clock is ahead of this one, at most
@@ -61,7 +91,7 @@ class AirflowApi:
         """Raise UnfitRunError if this is not Airflow 3; needs no account."""
         answer = self._http.get("/api/v2/version")
         if answer.ok or answer.status == 404:
-            version = _version(answer)
+            version = str(_member(answer, "version") or "")
         else:  # behind a proxy that needs a login
             version = str(self.get("/version")["version"])
         if not version.startswith("3."):
@@ -102,36 +132,34 @@ class AirflowApi:
                 raise
 
     def listed(
-        self, path: str, query: Mapping[str, Any], member: str
+        self, path: str, wanted: Mapping[str, Any], member: str, *, method: str = "GET"
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a list, page by page."""
-        return _pages(
-            member, lambda offset: self.get(path, {**query, "limit": _PAGE, "offset": offset})
-        )
+        """Yield the entries of a list, page by page; a POST has the query in its body."""
+        part, prefix = ("query", "") if method == "GET" else ("body", "page_")
+        offset = 0
+        while True:
+            page = {**wanted, f"{prefix}limit": _PAGE, f"{prefix}offset": offset}
+            answer = self._ask(method, path, **{part: page}, again=True)
+            found = answer[member]
+            yield from found
+            offset += len(found)
+            if not found or offset >= answer["total_entries"]:
+                return
 
     def task_instances(
         self, dags: Sequence[str], runs: Sequence[str], tasks: Sequence[str] = ()
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the task instances of some runs, of all tasks where none are named."""
-        wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs)}
+        wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs), "order_by": "id"}
         if tasks:
             wanted["task_ids"] = list(tasks)
-        return self._listed("dagRuns/~/taskInstances", "task_instances", wanted)
+        path = "/dags/~/dagRuns/~/taskInstances/list"
+        return self.listed(path, wanted, "task_instances", method="POST") if runs else iter(())
 
     def active_runs(self, dags: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the queued and running runs of some DAGs."""
-        wanted = {"dag_ids": list(dags), "states": ["queued", "running"]}
-        return self._listed("dagRuns", "dag_runs", wanted)
-
-    def _listed(
-        self, what: str, member: str, wanted: Mapping[str, Any]
-    ) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a list whose query is in the request body, page by page."""
-        page = {**wanted, "page_limit": _PAGE, "order_by": "id"}
-        path = f"/dags/~/{what}/list"
-        return _pages(
-            member, lambda offset: self.post(path, {**page, "page_offset": offset}, again=True)
-        )
+        wanted = {"dag_ids": list(dags), "states": ["queued", "running"], "order_by": "id"}
+        return self.listed("/dags/~/dagRuns/list", wanted, "dag_runs", method="POST")
 
     def _ask(
         self,
@@ -171,12 +199,15 @@ class AirflowApi:
     def _renew(self, stale: str) -> str:
         with self._renewing:
             if self._token == stale:
-                self._token = self._renewed()
+                self._token = self._new_token()
             return self._token
 
-    def _logged_in(self) -> str:
-        path = "/auth/token"
-        answer = self._http.send("POST", path, body=self._login, again=True)
+    def _new_token(self) -> str:
+        token, path = self._settings.token, "/auth/token"
+        if token:
+            return str(token() if callable(token) else token)
+        login = {"username": self._settings.username, "password": self._settings.password}
+        answer = self._http.send("POST", path, body=login, again=True)
         return str(self._read("POST", path, answer)["access_token"])
 
     def _read(self, method: str, path: str, answer: Answer) -> Any:
@@ -222,33 +253,21 @@ def _is_stale(answer: Answer) -> bool:
     return is_refused or (answer.status == 403 and _reason(answer) == _STALE)
 
 
-def _version(answer: Answer) -> str:
+def _member(answer: Answer, name: str) -> Any:
+    """Return a member of the document in an answer, None if there is none."""
     try:
-        return str(answer.json()["version"]) if answer.ok else ""
+        return answer.json()[name]
     except (ServiceUnreachableError, KeyError, TypeError):
-        return ""
+        return None
 
 
 def _reason(answer: Answer) -> str:
     """Return the sentence in an answer."""
-    try:
-        detail = answer.json()["detail"]
-    except (ServiceUnreachableError, KeyError, TypeError):
+    detail = _member(answer, "detail")
+    if detail is None:
         return answer.text[:300]
     if isinstance(detail, list):
         detail = "; ".join(str(one.get("msg", one)) for one in detail)
     if isinstance(detail, dict):
         detail = detail.get("reason", detail)
     return str(detail)[:500]
-
-
-def _pages(member: str, ask: Callable[[int], Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a list; `ask` returns the page from an offset on."""
-    offset = 0
-    while True:
-        answer = ask(offset)
-        found = answer[member]
-        yield from found
-        offset += len(found)
-        if not found or offset >= answer["total_entries"]:
-            return

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lineage_backfill.engines.airflow.api import segment
+from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings, segment
 from lineage_backfill.engines.airflow.dag import Dag
-from lineage_backfill.engines.airflow.engine import AirflowSettings
 from lineage_backfill.engines.airflow.slices import instant
 from lineage_backfill.errors import LineageError, UnfitRunError
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot, ObservedRun
@@ -35,7 +34,7 @@ class AirflowAssets:
 
     def __init__(self, *, project: Path, namespace: str = "airflow", **settings: Any) -> None:
         self._namespace = namespace
-        self._api = AirflowSettings(**settings).api()
+        self._api = AirflowApi(AirflowSettings(**settings))
 
     def read(self) -> LineageSnapshot:
         """Return the lineage of all assets; raises LineageError, and the errors of the client."""

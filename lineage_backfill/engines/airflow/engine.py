@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.airflow.active import active_keys
-from lineage_backfill.engines.airflow.api import AirflowApi, segment
+from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings, segment
 from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready, runs_of
 from lineage_backfill.engines.airflow.new_runs import NewRuns
 from lineage_backfill.engines.airflow.slices import Slice, slice_for
@@ -33,10 +33,8 @@ from lineage_backfill.engines.airflow.step import (
 )
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
-from lineage_backfill.engines.seconds import check_seconds
 from lineage_backfill.engines.watching import WatchedAttempt, WatchingEngine
 from lineage_backfill.errors import (
-    ConfigError,
     EngineError,
     EngineRefusalError,
     ServiceUnreachableError,
@@ -48,7 +46,6 @@ from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
-from lineage_backfill.typed import check_members
 
 _log = logging.getLogger(__name__)
 _LOGGED = 20  # task instances whose logs are kept
@@ -124,48 +121,6 @@ class _Attempt(WatchedAttempt):
         return EngineRun(origin=self.origin, id=f"{self.task.dag}/{self.run_id}", facts=facts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AirflowSettings:
-    """The settings of the engine in the project file.
-
-    `url` is that of the api-server. The engine logs in as `username` with `password`, or with what
-    `token` returns. It polls all running attempts together every `poll` seconds; `timeout` is that
-    of one request, `wait` that of a run which an asset starts, in seconds. `undo` states that tasks
-    use the run spec in the conf of their run, as `spark_runtime` does with `--airflow-run`.
-    """
-
-    url: str
-    username: str = ""
-    password: str = ""
-    token: Any = None
-    poll: float = 5
-    timeout: float = 30
-    wait: float = 3600
-    undo: bool = False
-
-    def __post_init__(self) -> None:
-        check_members(self)
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"`url` is {self.url!r}, and must begin with http:// or https://")
-        if not (self.token or (self.username and self.password)):
-            raise ConfigError(
-                "the engine airflow needs `username` and `password`, or `token`",
-                hint='Add a reference to its table, for example password = "env:AIRFLOW_PASSWORD".',
-            )
-        for name in ("poll", "timeout", "wait"):
-            check_seconds(name, getattr(self, name))
-
-    def api(self) -> AirflowApi:
-        """Return a client with these settings."""
-        return AirflowApi(
-            self.url,
-            username=self.username,
-            password=self.password,
-            token=self.token if callable(self.token) or not self.token else lambda: str(self.token),
-            timeout=self.timeout,
-        )
-
-
 class AirflowEngine(WatchingEngine[_Attempt]):
     """Runs jobs as Airflow tasks; takes the members of AirflowSettings.
 
@@ -185,7 +140,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     ) -> None:
         given = AirflowSettings(**settings)
         super().__init__(given.poll)
-        self._api = given.api()
+        self._api = AirflowApi(given)
         self._tasks = tasks
         self._calendar = calendar
         self._wait = given.wait

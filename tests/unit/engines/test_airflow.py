@@ -11,7 +11,7 @@ import pytest
 import responses
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.airflow.api import AirflowApi
+from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings
 from lineage_backfill.engines.airflow.slices import Slice, slice_for
 from lineage_backfill.engines.airflow.step import Act, Mark, TaskView, decide, views_of
 from lineage_backfill.errors import (
@@ -29,6 +29,10 @@ SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
 ONE = DagTasks(dag="d", tasks=("t",))
 URL = "http://127.0.0.1:1"
+
+
+def client(**login: Any) -> AirflowApi:
+    return AirflowApi(AirflowSettings(url=URL, **login))
 
 
 def run(state: str = "running") -> dict[str, Any]:
@@ -210,7 +214,7 @@ def test_runs_of_a_backfill_share_their_id_and_those_by_conf_do_not() -> None:
 def test_only_airflow_3_is_supported(status: int, body: str, named: str) -> None:
     with responses.RequestsMock() as server:
         server.get(f"{URL}/api/v2/version", status=status, body=body)
-        api = AirflowApi(URL, username="u", password="p")
+        api = client(username="u", password="p")
         refused = pytest.raises(EngineError, match=f"Airflow 3: /api/v2/version names {named}")
         with refused if named else nullcontext():
             api.refuse_other_versions()
@@ -222,7 +226,7 @@ def test_a_version_that_only_an_account_may_see_is_asked_for_with_it() -> None:
         server.get(f"{URL}/api/v2/version", status=401)
         server.post(f"{URL}/auth/token", status=201, json={"access_token": "new"})
         server.get(f"{URL}/api/v2/version", json={"version": "2.9.0"})
-        api = AirflowApi(URL, username="u", password="p")
+        api = client(username="u", password="p")
         with pytest.raises(EngineError, match=r"/api/v2/version names 2\.9\.0"):
             api.refuse_other_versions()
         api.close()
@@ -231,7 +235,7 @@ def test_a_version_that_only_an_account_may_see_is_asked_for_with_it() -> None:
 def test_a_refusal_for_want_of_rights_is_said_at_once() -> None:
     with responses.RequestsMock() as server:
         server.post(f"{URL}/api/v2/dags/d/dagRuns", status=403, json={"detail": "Forbidden"})
-        api = AirflowApi(URL, token=lambda: "t")
+        api = client(token=lambda: "t")
         with pytest.raises(EngineRefusalError, match=r"\(403\): Forbidden") as refused:
             api.post("/dags/d/dagRuns", {})
         assert "Op or User" in refused.value.hint
@@ -247,7 +251,7 @@ def test_what_an_older_airflow_does_not_have_need_not_be_deleted(
     with responses.RequestsMock() as server:
         body = {} if status == 204 else {"json": {"detail": "Not Found"}}
         server.delete(f"{URL}/api/v2/x/state-store", status=status, **body)
-        api = AirflowApi(URL, token=lambda: "t")
+        api = client(token=lambda: "t")
         with pytest.raises(EngineRefusalError) if is_refused else nullcontext():
             api.delete("/x/state-store")
         api.close()
@@ -260,7 +264,7 @@ def test_what_changes_something_is_sent_once_and_the_rest_again(
     with responses.RequestsMock() as server:
         posted = server.post(f"{URL}/api/v2/dags/d/dagRuns", status=503)
         asked = server.get(f"{URL}/api/v2/version", status=503)
-        api = AirflowApi(URL, token=lambda: "t")
+        api = client(token=lambda: "t")
         with pytest.raises(ServiceUnreachableError, match="answers 503"):
             api.post("/dags/d/dagRuns", {})
         with pytest.raises(ServiceUnreachableError, match="answers 503"):
@@ -279,7 +283,7 @@ def test_what_a_proxy_answers_for_airflow_is_no_answer(
         server.get(f"{URL}/api/v2/version", **page)
         server.post(f"{URL}/api/v2/dags/d/dagRuns", **page)
         server.delete(f"{URL}/api/v2/x/state-store", **page)
-        api = AirflowApi(URL, token=lambda: "t")
+        api = client(token=lambda: "t")
         for ask in (
             lambda: api.find("/version"),
             lambda: api.post("/dags/d/dagRuns", {}),
@@ -296,7 +300,7 @@ def test_a_login_that_a_proxy_answers_is_tried_again(monkeypatch: pytest.MonkeyP
         server.post(f"{URL}/auth/token", status=502, body="Bad Gateway")
         server.post(f"{URL}/auth/token", status=201, json={"access_token": "new"})
         server.get(f"{URL}/api/v2/version", json={"version": "3.3.2"})
-        api = AirflowApi(URL, username="u", password="p")
+        api = client(username="u", password="p")
         assert api.get("/version") == {"version": "3.3.2"}
         api.close()
 
