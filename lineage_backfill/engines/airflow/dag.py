@@ -83,13 +83,20 @@ class Dag:
         at = instant(self.details.get("next_dagrun_data_interval_start"))
         return None if at is None else int(at.timestamp())
 
-    def refuse_paused(self) -> None:
-        """Raise UnfitRunError for a paused DAG, whose runs would stay queued."""
+    def refuse_unfit(self, tasks: Collection[str]) -> None:
+        """Raise UnfitRunError for a DAG in which no run can start now, or without these tasks."""
+        allowed = self.details.get("allowed_run_types")
+        if self.details["has_import_errors"] or self.details.get("is_stale"):
+            raise UnfitRunError(
+                f"DAG {self.id} cannot be imported, or is no longer in its file",
+                hint="Check Airflow's import errors.",
+            )
         if self.details["is_paused"]:
             raise UnfitRunError(f"DAG {self.id} is paused", hint=f"airflow dags unpause {self.id}")
-
-    def refuse_missing(self, tasks: Collection[str]) -> None:
-        """Raise UnfitRunError for tasks that the DAG does not have."""
+        if allowed is not None and "manual" not in allowed:
+            raise UnfitRunError(
+                f"DAG {self.id} allows no manual runs", hint="Add manual to its allowed_run_types."
+            )
         for name in tasks:
             if name not in self.tasks:
                 known = ", ".join(sorted(self.tasks)[:10])
@@ -149,23 +156,12 @@ def runs_of(api: AirflowApi, dag: str, slices: Sequence[Slice]) -> list[Mapping[
     return found
 
 
-def refuse_unready(api: AirflowApi, dag: Dag) -> None:
-    """Raise UnfitRunError for a DAG in which no run can start now."""
-    details, path = dag.details, f"/dags/{segment(dag.id)}"
-    allowed = details.get("allowed_run_types")
-    if details["has_import_errors"] or details.get("is_stale"):
-        raise UnfitRunError(
-            f"DAG {dag.id} cannot be imported, or is no longer in its file",
-            hint="Check Airflow's import errors.",
-        )
-    dag.refuse_paused()
-    if allowed is not None and "manual" not in allowed:
-        raise UnfitRunError(
-            f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."
-        )
+def refuse_account(api: AirflowApi, dag: str) -> None:
+    """Raise EngineRefusalError for an account that may not clear tasks of a DAG."""
     try:
         # Clears nothing, as there is no such run: it only checks the permission.
-        api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
+        body = {"dag_run_id": f"{PREFIX}none", "dry_run": True}
+        api.post(f"/dags/{segment(dag)}/clearTaskInstances", body)
     except EngineRefusalError as error:
         if error.status != 404:
             raise

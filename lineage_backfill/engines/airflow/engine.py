@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.airflow.active import active_keys
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings, segment
-from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_unready, runs_of
+from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_account, runs_of
 from lineage_backfill.engines.airflow.new_runs import NewRuns
-from lineage_backfill.engines.airflow.slices import Slice, slice_for
+from lineage_backfill.engines.airflow.slices import PREFIX, Slice, observed, slice_for
 from lineage_backfill.engines.airflow.step import (
     ENDED,
     Act,
+    DagRun,
     Mark,
     Step,
-    TaskView,
     decide,
-    tries_of,
-    views_of,
+    runs_with,
 )
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
@@ -40,15 +38,16 @@ from lineage_backfill.errors import (
     ServiceUnreachableError,
     UnfitRunError,
 )
+from lineage_backfill.lineage.inference.recorded import touched_keys
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
-_LOGGED = 20  # task instances whose logs are kept
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
 _RAISED = "raised "  # how the line of an exception begins
@@ -69,14 +68,12 @@ class _Attempt(WatchedAttempt):
     tries: Mapping[str, int] | None = None
     ended: datetime | None = None
     has_acted: bool = False
-    run: Mapping[str, Any] | None = None
-    views: Sequence[TaskView] = ()
-    awaits: str = ""  # what else it waits for: another run, or one that Airflow will start
-    awaits_since: float = 0.0
+    run: DagRun | None = None
+    awaits_since: float | None = None  # when it began to wait for a run that Airflow will start
 
     @property
     def has_begun(self) -> bool:
-        return any(view.has_begun for view in self.views)
+        return self.run is not None and any(view.has_begun for view in self.run.views)
 
     @property
     def own_id(self) -> str:
@@ -97,13 +94,13 @@ class _Attempt(WatchedAttempt):
         is_late = datetime.fromisoformat(run["run_after"]) >= self.since
         return is_followed or is_late or run["state"] not in ENDED
 
-    def adopt(self, run: Mapping[str, Any], of: Mapping[str, Sequence[TaskView]]) -> None:
-        """Follow a run that someone else has started; `of` are the task instances of the slice."""
+    def adopt(self, run: DagRun, runs: Sequence[DagRun] = ()) -> None:
+        """Follow a run that someone else has started; `runs` are those of the slice."""
         if self.origin is None:
             # What has begun already is not later than this; what begins from now on counts.
-            begun = [view.started for views in of.values() for view in views if view.started]
+            begun = [view.started for one in runs for view in one.views if view.started]
             self.since = min(self.since, max(begun, default=self.since))
-        self.run_id, self.origin = run["dag_run_id"], Origin.ADOPTED
+        self.run_id, self.origin = run.id, Origin.ADOPTED
         self.tries, self.has_acted = None, False
 
     @property
@@ -168,16 +165,14 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         """Refuse runs that Airflow cannot run, or would run with more than is planned."""
         self._upstream |= {run.id: run.upstream for run in runs}
         self._dags.clear()
-        for name in {self._task(run.job).dag for run in runs}:
-            refuse_unready(self._api, self._dag(name))
+        for job in {run.job for run in runs}:
+            self.examine(job)
         now = self._api.now()
         planned: list[tuple[PlannedRun, DagTasks, Slice]] = []
         for run in runs:
             task = self._task(run.job)
-            dag = self._dag(task.dag)
-            dag.refuse_missing(task.tasks)
             slice_ = self._slice(task, spec_of(run))
-            dag.refuse_slice(slice_, now)
+            self._dag(task.dag).refuse_slice(slice_, now)
             planned.append((run, task, slice_))
         self._new_runs.judge(planned, self._dags)
 
@@ -190,12 +185,15 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def examine(self, job: JobRef) -> None:
         """Raise UnfitRunError if Airflow has no such DAG or task, or no run of it can start."""
         task = self._task(job)
-        dag = self._dag(task.dag)
-        refuse_unready(self._api, dag)
-        dag.refuse_missing(task.tasks)
+        self._dag(task.dag).refuse_unfit(task.tasks)
+        refuse_account(self._api, task.dag)
 
     def live(self, job: JobRef) -> KeySet | None:
-        """Return the keys of queued and running DAG runs of others."""
+        """Return the keys of runs of others in which a task of the job is unfinished.
+
+        A run with an unknown key counts for all keys. Runs of backfills are none of them: their
+        locks and this engine keep apart what they do.
+        """
         calendar = self._calendar(job)
         if calendar is None:
             return None
@@ -203,7 +201,13 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         self.examine(job)
         task = self._task(job)
         kind = self._dag(task.dag).kind(task, is_whole=calendar.is_whole)
-        return render(calendar, active_keys(self._api, job, task, kind, calendar))
+        runs = self._api.active_runs([task.dag])
+        theirs = [run for run in runs if not run["dag_run_id"].startswith(PREFIX)]
+        keys = NOTHING
+        for run in self._with_tasks(theirs, task.tasks):
+            if run.active:
+                keys |= touched_keys(observed(job, run.facts, kind, calendar.zone), calendar)
+        return render(calendar, keys)
 
     def remember(
         self, known: Mapping[str, EngineRun], keep: Callable[[str, int, EngineRun], None]
@@ -226,8 +230,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             elif one.origin is Origin.CREATED:
                 self._stop(one.run)
             else:
-                for task in sorted({view.task for view in one.views if view.is_active(one.run)}):
-                    where = f"{_path(one.run)}/taskInstances/{segment(task)}?update_mask=new_state"
+                for task in sorted({view.task for view in one.run.active}):
+                    where = f"{one.run.path}/taskInstances/{segment(task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
 
     def close(self) -> None:
@@ -310,88 +314,74 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             )
         return fitting
 
-    def _look(self, one: _Attempt) -> tuple[Step, Mapping[str, Any] | None]:
-        """Read the runs of an attempt; return its next step, and another active run if any."""
-        dag = self._dag(one.task.dag)
-        due = pending(self._api, dag, one.slice)  # before the runs, as one becomes the other
-        begun = one.run_id if one.origin in (Origin.CREATED, Origin.RERUN) else ""
-        runs = sorted(self._find_runs(one), key=lambda run: run["dag_run_id"] != begun)
-        of = self._views(one.task, runs)
-        one.run, others = next(iter(runs), None), runs[1:]
-        one.views = () if one.run is None else of[one.run["dag_run_id"]]
-        rival = next((r for r in others if any(v.is_active(r) for v in of[r["dag_run_id"]])), None)
-        one.awaits = ""
-        if one.run is not None and (one.origin is None or one.run["dag_run_id"] != one.run_id):
-            one.adopt(one.run, of)
-        # What began before another run of the same slice ended may have been overwritten.
-        theirs = [of[run["dag_run_id"]] for run in others if run["dag_run_id"] != one.own_id]
-        since = max([one.mark.since, *_ends(theirs)])
-        step = decide(one.run, one.views, one.task.tasks, replace(one.mark, since=since))
-        is_theirs = step.act is Act.SUCCEED and one.origin is Origin.ADOPTED
-        if step.act in (Act.CREATE, Act.CLEAR) or is_theirs:
-            if rival is not None:
-                one.awaits = f"run {rival['dag_run_id']} of the same slice is under way"
-            elif due and not is_theirs:
-                one.awaits = f"DAG {dag.id} is to start its run for the asset {due}"
-        return (Step(Act.WAIT, one.awaits) if one.awaits else step), rival
-
-    def _views(
-        self, task: DagTasks, runs: Sequence[Mapping[str, Any]]
-    ) -> Mapping[str, Sequence[TaskView]]:
-        """Return a job's task instances in some runs, by run id."""
-        names = [run["dag_run_id"] for run in runs]
-        if not names:
-            return {}
-        found = views_of(self._api.task_instances([task.dag], names, task.tasks))
-        return {name: found.get((task.dag, name), ()) for name in names}
+    def _with_tasks(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[DagRun]:
+        """Return runs with their instances of some tasks."""
+        dags = sorted({run["dag_id"] for run in runs})
+        names = sorted({run["dag_run_id"] for run in runs})
+        return runs_with(runs, self._api.task_instances(dags, names, tasks))
 
     # The next step
 
     def _advance(self, one: _Attempt) -> None:
+        """Read the runs of an attempt, and take its next step."""
         with one.busy:
             if one.handle not in self._watched:
                 return
-            step, rival = self._look(one)
+            # Before the runs, as one becomes the other.
+            due = pending(self._api, self._dag(one.task.dag), one.slice)
+            runs = self._with_tasks(self._find_runs(one), one.task.tasks)
+            begun = one.run_id if one.origin in (Origin.CREATED, Origin.RERUN) else ""
+            runs.sort(key=lambda run: run.id != begun)
+            one.run, others = next(iter(runs), None), runs[1:]
+            if one.run is not None and (one.origin is None or one.run.id != one.run_id):
+                one.adopt(one.run, runs)
             self._identified(one)
+            # What began before another run of the same slice ended may have been overwritten.
+            theirs = [view for run in others if run.id != one.own_id for view in run.views]
+            since = max([one.mark.since, *(view.ended for view in theirs if view.ended)])
+            step = decide(one.run, one.task.tasks, replace(one.mark, since=since))
+            rival = next((run for run in others if run.active), None)
             try:
-                self._take(one, step, rival)
+                self._take(one, step, rival, due)
             except EngineRefusalError as error:
                 if error.status not in _CHANGED:  # the next poll sees what has changed
                     raise
 
-    def _take(self, one: _Attempt, step: Step, rival: Mapping[str, Any] | None) -> None:
+    def _take(self, one: _Attempt, step: Step, rival: DagRun | None, due: str) -> None:
+        """Take a step of an attempt; a `rival` is an active run of its slice besides its own."""
+        waits_for_airflow = rival is None and due and step.act in (Act.CREATE, Act.CLEAR)
+        if not waits_for_airflow:
+            one.awaits_since = None
         if step.act is Act.FAIL:
             self._fail(one, step.text)
-        elif step.act is Act.SUCCEED:
+        elif step.act is Act.SUCCEED and (rival is None or one.origin is not Origin.ADOPTED):
             self._succeed(one)
         elif one.is_cancelled:
-            if step.act is not Act.WAIT or one.awaits:
-                self._finish(
-                    one, Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
-                )
-        elif rival is not None and one.run is not None and one.origin is Origin.CREATED:
-            # Airflow has started its own run of the key: it counts, and ours ends.
-            self._stop(one.run)
-            one.adopt(rival, {})
-        elif step.act is Act.WAIT:
-            self._await(one)
-        else:
-            dag = self._dag(one.task.dag, afresh=True)
-            dag.refuse_missing(one.task.tasks)
-            dag.refuse_paused()
+            if step.act is not Act.WAIT:
+                self._fail(one, "")
+        elif rival is not None:
+            if one.run is not None and one.origin is Origin.CREATED:
+                # Airflow has started its own run of the key: it counts, and ours ends.
+                self._stop(one.run)
+                one.adopt(rival)
+        elif waits_for_airflow:
+            self._await(one, due)
+        elif step.act is not Act.WAIT:
+            self._dag(one.task.dag, afresh=True).refuse_unfit(one.task.tasks)
             self._create(one) if step.act is Act.CREATE else self._clear(one)
 
-    def _await(self, one: _Attempt) -> None:
+    def _await(self, one: _Attempt, due: str) -> None:
         """Fail an attempt for which Airflow has not started a run in time."""
-        if not one.awaits.startswith("DAG"):
-            one.awaits_since = 0.0
-            return
         now = time.monotonic()
         one.awaits_since = one.awaits_since or now
         if now - one.awaits_since > self._wait:
             dag = self._dag(one.task.dag, afresh=True)
             paused = ", which is paused" if dag.details["is_paused"] else ""
-            self._fail(one, f"{one.awaits}{paused}, and has not within {self._wait:g} s")
+            self._fail(
+                one,
+                f"DAG {dag.id} is to start its run for the asset {due}{paused}, and has not within"
+                f" {self._wait:g} s",
+            )
 
     def _create(self, one: _Attempt) -> None:
         dag, wanted = self._dag(one.task.dag), one.slice
@@ -400,12 +390,12 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         one.run_id, one.origin, one.tries = one.own_id, Origin.CREATED, {}
         self._record(one)
         body = {"dag_run_id": one.own_id, "conf": conf, "note": _note(one.spec), **wanted.body()}
-        one.run = run = self._api.post(f"/dags/{segment(dag.id)}/dagRuns", body)
-        one.views, one.has_acted = (), True
-        if not wanted.is_made(run):
+        one.run = run = DagRun(self._api.post(f"/dags/{segment(dag.id)}/dagRuns", body))
+        one.has_acted = True
+        if not wanted.is_made(run.facts):
             self._stop(run)
             raise EngineError(
-                f"Airflow created run {run['dag_run_id']} for another slice than requested",
+                f"Airflow created run {run.id} for another slice than requested",
                 hint="Check the timetable of the DAG, and `slice` of the job.",
             )
 
@@ -415,24 +405,24 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         given = one.spec.get("parameters")
         if given and one.run_id != one.own_id:
             raise EngineError(
-                f"run {run['dag_run_id']} exists already, and Airflow passes no parameters to a run"
+                f"run {run.id} exists already, and Airflow passes no parameters to a run"
                 " that it repeats",
                 hint="Run it without --parameter, or delete that run in Airflow first.",
             )
         self._refuse_new_tasks(one, run)
         if one.tries is None:
-            one.tries = tries_of(one.views)
+            one.tries = {view.name: view.tries for view in run.views}
         one.origin = Origin.CREATED if one.run_id == one.own_id else Origin.RERUN
         self._record(one)
         is_first = int(one.spec.get("attempt", 1)) == 1
         for task in one.task.tasks:
             # A task would take the job that it has stored as its own. Only that of an earlier
             # attempt, which has failed, may still be running.
-            if is_first or all(view.state == "success" for view in one.views):
-                where = f"{_path(run)}/taskInstances/{segment(task)}/state-store"
+            if is_first or all(view.state == "success" for view in run.views):
+                where = f"{run.path}/taskInstances/{segment(task)}/state-store"
                 self._api.delete(where, {"all_map_indices": "true"})
         body = {
-            "dag_run_id": run["dag_run_id"],
+            "dag_run_id": run.id,
             "task_ids": list(one.task.tasks),
             "dry_run": False,
             "only_failed": False,
@@ -441,20 +431,19 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             "note": _note(one.spec),
         }
         answer = self._api.post(f"/dags/{segment(one.task.dag)}/clearTaskInstances", body)
-        self._dag(one.task.dag).refuse_missing(one.task.tasks)
         one.has_acted = bool(answer["task_instances"])
 
-    def _refuse_new_tasks(self, one: _Attempt, run: Mapping[str, Any]) -> None:
+    def _refuse_new_tasks(self, one: _Attempt, run: DagRun) -> None:
         """Raise EngineError for a run older than some tasks of its DAG, which a clear would run."""
         dag = self._dag(one.task.dag)
-        versions = [version["version_number"] for version in run.get("dag_versions") or ()]
-        if run.get("bundle_version") or max(versions, default=dag.version) >= dag.version:
+        versions = [version["version_number"] for version in run.facts.get("dag_versions") or ()]
+        if run.facts.get("bundle_version") or max(versions, default=dag.version) >= dag.version:
             return
-        found = self._api.task_instances([dag.id], [run["dag_run_id"]])
+        found = self._api.task_instances([dag.id], [run.id])
         known = {view["task_id"] for view in found} | self._new_runs.planned(dag.id, one.slice)
         if new := sorted(dag.tasks.keys() - known):
             raise EngineError(
-                f"run {run['dag_run_id']} of DAG {dag.id} is older than task {new[0]}: clearing it"
+                f"run {run.id} of DAG {dag.id} is older than task {new[0]}: clearing it"
                 " would also run that one",
                 hint="Let Airflow run that task there first, or delete the DAG run: this engine"
                 " then creates it.",
@@ -467,48 +456,44 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         self._keep(one.spec["run_id"], int(one.spec.get("attempt", 1)), found)
         self._runs[one.handle] = found
 
-    def _stop(self, run: Mapping[str, Any]) -> None:
-        self._api.patch(f"{_path(run)}?update_mask=state", {"state": "failed"})
+    def _stop(self, run: DagRun) -> None:
+        self._api.patch(f"{run.path}?update_mask=state", {"state": "failed"})
 
     # Watching
 
     def look_at_all(self, under_way: Sequence[_Attempt]) -> None:
         """Poll all attempts with two requests; read those in full that may have ended."""
-        dags = sorted({one.task.dag for one in under_way})
-        alive = {(run["dag_id"], run["dag_run_id"]): run for run in self._api.active_runs(dags)}
-        runs = sorted({one.run_id for one in under_way if (one.task.dag, one.run_id) in alive})
-        tasks = sorted({task for one in under_way for task in one.task.tasks})
-        views = views_of(self._api.task_instances(dags, runs, tasks)) if runs else {}
+        alive = list(self._api.active_runs(sorted({one.task.dag for one in under_way})))
+        places = {(one.task.dag, one.run_id) for one in under_way}
+        followed = self._with_tasks(
+            [run for run in alive if (run["dag_id"], run["dag_run_id"]) in places],
+            sorted({task for one in under_way for task in one.task.tasks}),
+        )
         for one in under_way:
             if self._closing.is_set():
                 return
             with one.busy, self._failed(one):
-                if one.handle in self._watched:
-                    self._look_at(one, alive, views)
+                if one.handle in self._watched and not self._still_runs(one, alive, followed):
+                    self._advance(one)
 
-    def _look_at(
-        self,
-        one: _Attempt,
-        alive: Mapping[tuple[str, str], Mapping[str, Any]],
-        views: Mapping[tuple[str, str], Sequence[TaskView]],
-    ) -> None:
-        place = one.task.dag, one.run_id
-        run = alive.get(place)
-        own = [view for view in views.get(place, ()) if view.task in one.task.tasks]
-        is_alone = not any(
-            dag == one.task.dag and name != one.run_id and one.fits(other)
-            for (dag, name), other in alive.items()
-        )
-        waits = decide(run, own, one.task.tasks, one.mark).act is Act.WAIT
-        if waits and is_alone and not one.awaits:
-            one.run, one.views = run, own
-        else:
-            self._advance(one)
+    def _still_runs(
+        self, one: _Attempt, alive: Sequence[Mapping[str, Any]], followed: Sequence[DagRun]
+    ) -> bool:
+        """Whether the tasks of an attempt are active, and no other run of its slice is."""
+        own = {"dag_id": one.task.dag, "dag_run_id": one.run_id}
+        found = [run.of(one.task.tasks) for run in followed if own.items() <= run.facts.items()]
+        for run in alive:
+            if run["dag_id"] == one.task.dag and run["dag_run_id"] != one.run_id and one.fits(run):
+                return False
+        if not (found and found[0].active):
+            return False
+        one.run = found[0]
+        return True
 
     # Outcomes
 
     def _fail(self, one: _Attempt, why: str) -> None:
-        error, left = self._keep_log(one), one.files.outcome()
+        error, left = self._last_error(one), one.files.outcome()
         if one.is_cancelled:
             outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         elif left is not None and left.state is AttemptState.FAILED:
@@ -523,41 +508,34 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
         It leaves a result file, or commits of the attempt or of a scheduled run.
         """
-        one.ended = max((view.ended for view in one.views if view.ended), default=self._api.now())
+        views = one.run.views if one.run is not None else ()
+        one.ended = max((view.ended for view in views if view.ended), default=self._api.now())
         self._ends[one.spec["run_id"]] = one.ended
         if found := one.engine_run:
             self._runs[one.handle] = found
-        self._keep_log(one)
-        began = min((view.started for view in one.views if view.started), default=one.since)
+        began = min((view.started for view in views if view.started), default=one.since)
         outcome = one.files.outcome() or reconcile(one.files, began)
         if outcome is None and one.spec.get("undo"):
             why = "the task has left no result of an undo: check that it passes --airflow-run"
             outcome = Outcome(state=AttemptState.FAILED, error=why)
         self._finish(one, outcome or Outcome(state=AttemptState.SUCCEEDED))
 
-    def _keep_log(self, one: _Attempt) -> str:
-        """Write the logs of the last tries next to the run spec; return the last error in them."""
-        lines: list[str] = []
-        failed_first = sorted(one.views, key=lambda view: (view.state == "success", view.index))
-        for view in (view for view in failed_first[:_LOGGED] if view.tries and one.run):
-            query = {"full_content": "true", "map_index": view.index}
-            place = f"{_path(one.run or {})}/taskInstances/{segment(view.task)}/logs/{view.tries}"
-            with suppress(EngineError, ServiceUnreachableError):
-                content = self._api.get(place, query)["content"]
-                lines.append(f"task {view.name}, try {view.tries}:")
-                lines += (line for entry in content for line in _lines(entry))
-        one.files.add_to_log("".join(f"{line}\n" for line in lines))
-        errors = [line for line in lines if line.startswith(_RAISED)]
-        return errors[-1].removeprefix(_RAISED) if errors else ""
-
-
-def _path(run: Mapping[str, Any]) -> str:
-    return f"/dags/{segment(run['dag_id'])}/dagRuns/{segment(run['dag_run_id'])}"
-
-
-def _ends(runs: Iterable[Sequence[TaskView]]) -> Iterator[datetime]:
-    """Yield when the task instances of some runs ended."""
-    return (view.ended for views in runs for view in views if view.ended)
+    def _last_error(self, one: _Attempt) -> str:
+        """Write the log of a task that failed next to the run spec; return its last error."""
+        views = one.run.views if one.run is not None else ()
+        failed = next((view for view in views if view.tries and view.state != "success"), None)
+        if one.run is None or failed is None:
+            return ""
+        query = {"full_content": "true", "map_index": failed.index}
+        place = f"{one.run.path}/taskInstances/{segment(failed.task)}/logs/{failed.tries}"
+        with suppress(EngineError, ServiceUnreachableError):
+            content = self._api.get(place, query)["content"]
+            lines = [f"task {failed.name}, try {failed.tries}:"]
+            lines += (line for entry in content for line in _lines(entry))
+            one.files.add_to_log("".join(f"{line}\n" for line in lines))
+            errors = [line for line in lines if line.startswith(_RAISED)]
+            return errors[-1].removeprefix(_RAISED) if errors else ""
+        return ""
 
 
 def _note(spec: Mapping[str, Any]) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from lineage_backfill.errors import UnfitRunError
+from lineage_backfill.lineage.snapshot import ObservedRun
+from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.project.run_rules import read_length
 
@@ -115,6 +117,26 @@ def slice_for(kind: str, spec: Mapping[str, Any], zone: str, grid: Grid | None) 
                 hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
             )
     return Slice(kind=kind, label=f"{first:%Y-%m-%dT%H:%M:%S}Z", start=first, end=last)
+
+
+def observed(job: JobRef, run: Mapping[str, Any], kind: str, zone: str) -> ObservedRun:
+    """Return a run of Airflow as lineage has it, by what a run key means to its DAG."""
+    start = end = key = None
+    if kind.startswith("partition_key"):
+        start = instant(run.get("partition_date"))
+        key = None if start else run.get("partition_key")  # its format may differ from ours
+    elif kind == "interval":
+        start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
+    elif kind.startswith("logical_date") and (at := instant(run["logical_date"])):
+        start = shifted(at, at + _DAY, -length_of(kind), zone)
+    return ObservedRun(
+        job=job,
+        run_id=run["dag_run_id"],
+        state="RUNNING",
+        nominal_start=start,
+        nominal_end=end,
+        partition_key=key,
+    )
 
 
 def _interval(

@@ -1,4 +1,4 @@
-"""The next step of an attempt, from its DAG run and task instances; pure."""
+"""What a DAG run shows of a job's tasks, and what an attempt does next; pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
+from lineage_backfill.engines.airflow.api import segment
 from lineage_backfill.engines.airflow.slices import instant
 
 _WAITING = (None, "scheduled", "queued")
-_ACTIVE = (
-    *_WAITING,
+_BEGUN = (
     *("running", "restarting", "deferred", "up_for_retry", "up_for_reschedule", "awaiting_input"),
 )
 #: States of DAG runs that have ended.
@@ -52,19 +52,49 @@ class TaskView:
         """Whether its next try has begun, or has ended."""
         return self.state not in _WAITING
 
-    def is_active(self, run: Mapping[str, Any]) -> bool:
-        """Whether it has not ended; what waits in a run that has ended never starts."""
-        return self.state in (_ACTIVE if run["state"] not in ENDED else _ACTIVE[len(_WAITING) :])
+
+@dataclass(frozen=True, slots=True)
+class DagRun:
+    """A DAG run as Airflow shows it, with the task instances of a job."""
+
+    facts: Mapping[str, Any]
+    views: Sequence[TaskView] = ()
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return str(self.facts["dag_run_id"])
+
+    @property
+    def path(self) -> str:
+        """The path of the run in the API."""
+        return f"/dags/{segment(self.facts['dag_id'])}/dagRuns/{segment(self.id)}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether Airflow starts nothing more in it."""
+        return self.facts["state"] in ENDED
+
+    @property
+    def active(self) -> list[TaskView]:
+        """The instances that have not ended; what waits in a run that has ended never starts."""
+        states = _BEGUN if self.has_ended else (*_WAITING, *_BEGUN)
+        return [view for view in self.views if view.state in states]
+
+    def of(self, tasks: Collection[str]) -> DagRun:
+        """Return the run with the instances of some tasks alone."""
+        return DagRun(self.facts, [view for view in self.views if view.task in tasks])
 
 
-def views_of(answers: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[TaskView]]:
-    """Return the task instances that count in an answer, by DAG and run id."""
+def runs_with(
+    runs: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
+) -> list[DagRun]:
+    """Return runs with the task instances of an answer."""
     found: dict[tuple[str, str], list[TaskView]] = {}
-    for answer in answers:
-        if answer["state"] != "removed":
-            place = answer["dag_id"], answer["dag_run_id"]
-            found.setdefault(place, []).append(TaskView.of(answer))
-    return found
+    for one in answers:
+        if one["state"] != "removed":
+            found.setdefault((one["dag_id"], one["dag_run_id"]), []).append(TaskView.of(one))
+    return [DagRun(run, found.get((run["dag_id"], run["dag_run_id"]), ())) for run in runs]
 
 
 class Act(Enum):
@@ -77,8 +107,7 @@ class Act(Enum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The next action, with its reason."""
 
     act: Act
@@ -104,34 +133,21 @@ class Mark:
         return view.started is not None and view.started > self.since
 
 
-def decide(
-    run: Mapping[str, Any] | None,
-    views: Sequence[TaskView],
-    tasks: Collection[str],
-    mark: Mark,
-) -> Step:
-    """Return the next step of an attempt; `views` are the job's task instances in the run."""
+def decide(run: DagRun | None, tasks: Collection[str], mark: Mark) -> Step:
+    """Return the next step of an attempt of a job with these tasks."""
     if run is None:
         return Step(Act.CREATE)
-    has_ended = run["state"] in ENDED
-    missing = sorted({*tasks} - {view.task for view in views})
-    if any(view.is_active(run) for view in views) or (missing and not has_ended):
+    missing = sorted({*tasks} - {view.task for view in run.views})
+    if run.active or (missing and not run.has_ended):
         return Step(Act.WAIT)
     if missing:
         why = "it may lie before the task's start_date, or be of an older version of the DAG"
-        return Step(
-            Act.FAIL,
-            f"run {run['dag_run_id']} ended {run['state']} without task {missing[0]}: {why}",
-        )
-    return _judged(views, mark, has_ended=has_ended)
-
-
-def _judged(views: Sequence[TaskView], mark: Mark, *, has_ended: bool) -> Step:
-    """Return the step for task instances that have all ended."""
-    wrong = [view for view in views if not _is_done(view, views, mark)]
+        text = f"run {run.id} ended {run.facts['state']} without task {missing[0]}: {why}"
+        return Step(Act.FAIL, text)
+    wrong = [view for view in run.views if not _is_done(view, run, mark)]
     if not wrong:
         return Step(Act.SUCCEED)
-    was_ending = has_ended and all(view.state is None for view in views)
+    was_ending = run.has_ended and all(view.state is None for view in run.views)
     broken = [view for view in wrong if mark.tries is not None and mark.counts(view)]
     if was_ending or not (mark.has_acted or broken):
         return Step(Act.CLEAR)
@@ -141,13 +157,8 @@ def _judged(views: Sequence[TaskView], mark: Mark, *, has_ended: bool) -> Step:
     return Step(Act.FAIL, f"task {first.name} is {first.state} after try {first.tries}")
 
 
-def _is_done(view: TaskView, views: Sequence[TaskView], mark: Mark) -> bool:
+def _is_done(view: TaskView, run: DagRun, mark: Mark) -> bool:
     """Whether an instance has done its work; a mapped task may skip some of its instances."""
     if view.state == "skipped":
-        return any(one.state == "success" for one in views if one.task == view.task)
+        return any(one.state == "success" for one in run.views if one.task == view.task)
     return view.state == "success" and mark.counts(view)
-
-
-def tries_of(views: Iterable[TaskView]) -> dict[str, int]:
-    """Return the number of tries of each task instance."""
-    return {view.name: view.tries for view in views}

@@ -13,7 +13,7 @@ import responses
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings
 from lineage_backfill.engines.airflow.slices import Slice, slice_for
-from lineage_backfill.engines.airflow.step import Act, Mark, TaskView, decide, views_of
+from lineage_backfill.engines.airflow.step import Act, DagRun, Mark, TaskView, decide, runs_with
 from lineage_backfill.errors import (
     ConfigError,
     EngineError,
@@ -89,20 +89,21 @@ PARTS = Mark(since=SINCE, tries={"t[0]": 1, "t[1]": 1})
 def test_the_next_step_where(
     sentence: str, found: dict[str, Any] | None, shown: list[TaskView], mark: Mark, act: Act
 ) -> None:
-    assert decide(found, shown, ONE.tasks, mark).act is act
+    shown_run = None if found is None else DagRun(found, shown)
+    assert decide(shown_run, ONE.tasks, mark).act is act
 
 
 def test_why_an_attempt_fails() -> None:
-    marked = decide(run("success"), [view("success", 2)], ONE.tasks, ACTED)
+    marked = decide(DagRun(run("success"), [view("success", 2)]), ONE.tasks, ACTED)
     assert marked.text == "task t was marked a success and has not run"
-    above = decide(run("failed"), [view("upstream_failed", 2)], ONE.tasks, ACTED)
+    above = decide(DagRun(run("failed"), [view("upstream_failed", 2)]), ONE.tasks, ACTED)
     assert above.text == "task t is upstream_failed after try 2"
 
 
 def test_removed_instances_do_not_count() -> None:
-    answer = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "try_number": 1}
+    answer = {"dag_id": "d", "dag_run_id": "scheduled__1", "task_id": "t", "try_number": 1}
     answer |= {"start_date": None, "end_date": None, "map_index": 0, "state": "removed"}
-    assert views_of([answer]) == {}
+    assert runs_with([run()], [answer]) == [DagRun(run())]
 
 
 def spec(**more: Any) -> dict[str, Any]:
