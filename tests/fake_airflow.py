@@ -28,10 +28,7 @@ DAGS: dict[str, list[str]] = {
     "both": ["read"],  # started by that asset and another one
     "taskflow": ["extract", "load", "notify"],  # hands over rows from task to task
     "durable": ["build"],  # stores its job, which its later tries take as their own
-    **{
-        name: ["build"]
-        for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
-    },
+    **{name: ["build"] for name in ("one", "slow", "retrying", "plain", "paused", "mapped")},
     **{name: ["build"] for name in ("berlin", "two_am", "two_plain", "param", "reader")},
     **{name: ["build"] for name in ("hourly", "rollup", "monthly", "slow_key", "by_hand")},
     "day_taskflow": ["extract", "load", "notify"],
@@ -201,8 +198,6 @@ class FakeAirflow:
             "timetable_partitioned": dag in KEYS,
             "next_dagrun_data_interval_start": start.isoformat(),
             "next_dagrun_data_interval_end": end.isoformat(),
-            "latest_dag_version": {"version_number": self.version(dag)},
-            "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
             "start_date": since.isoformat(),
             "end_date": None,
         }
@@ -229,10 +224,6 @@ class FakeAirflow:
             return ["built"]
         is_newer = dag == "day_versioned" and (self.folder / "newer").exists()
         return [*DAGS[dag], "check"] if is_newer else DAGS[dag]
-
-    def version(self, dag: str) -> int:
-        """Return the number of the newest version of a DAG."""
-        return 3 if self.names(dag) == ["built"] else len(self.names(dag))
 
     @staticmethod
     def cron(dag: str) -> str:
@@ -316,7 +307,6 @@ class FakeAirflow:
             "run_after": body.get("run_after", _now().isoformat()),
             "state": "queued",
             "bundle_version": None,
-            "dag_versions": [{"version_number": self.version(dag)}],
             "conf": body.get("conf", {}),
             "note": body.get("note"),
             "partition_key": body.get("partition_key"),

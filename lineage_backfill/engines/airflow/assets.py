@@ -123,12 +123,12 @@ class AirflowAssets:
 
         Airflow names neither the mappers of assets nor the zone, which the next run must confirm.
         """
-        found = Dag(self._api.get(f"/dags/{segment(dag)}/details"), {})
+        found = Dag(self._api.get(f"/dags/{segment(dag)}/details"), frozenset())
         with suppress(UnfitRunError):
             if found.kind(DagTasks()) == "interval":
-                zone, grid = found.firings(DagTasks(), "UTC")
+                zone = found.details.get("timezone") or "UTC"
                 cron = {"expression": found.details["timetable_summary"], "timezone": zone}
-                return cron if grid is not None else None
+                return cron if found.grid(DagTasks(), zone) is not None else None
         return None
 
     def _history(self, jobs: Mapping[Task, JobRef]) -> Iterator[ObservedRun]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from lineage_backfill.engines.airflow.api import AirflowApi, segment
@@ -15,25 +13,20 @@ from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageErro
 from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
 
-_NEWEST = 100  # runs that are read of a DAG without dates and keys
+_NEWEST = 100  # Airflow's own maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """One DAG: its details, and its tasks by id."""
+    """One DAG: its details, and the ids of its tasks."""
 
     details: Mapping[str, Any]
-    tasks: Mapping[str, Mapping[str, Any]]
+    tasks: frozenset[str]
 
     @property
     def id(self) -> str:
         """The id of the DAG."""
         return str(self.details["dag_id"])
-
-    @property
-    def version(self) -> int:
-        """The number of its newest version."""
-        return int((self.details.get("latest_dag_version") or {}).get("version_number", 0))
 
     def kind(self, task: DagTasks, *, is_whole: bool = False) -> str:
         """Return what a run key means to this DAG; raises UnfitRunError if it must be declared.
@@ -63,29 +56,29 @@ class Dag:
             ' "partition_key", "asset" or "conf".',
         )
 
-    def firings(self, task: DagTasks, zone: str) -> tuple[str, Grid | None]:
-        """Return the zone of the timetable, and its firings if it is a cron expression.
+    def grid(self, task: DagTasks, zone: str) -> Grid | None:
+        """Return the firings of the timetable, None if it is no cron expression.
 
-        Airflow does not report the zone: without lineage, the one in which the next run is due.
+        Airflow does not report its zone: the next run must be due in that of the lineage, or of the
+        keys. Raises UnfitRunError if it is not.
         """
-        expression, due = str(self.details["timetable_summary"]), self._due
-        zones = [task.zone] if task.zone else [zone, self.details.get("timezone") or "UTC", "UTC"]
-        for name in zones:
-            with suppress(UsageError):
-                grid = cron_grid(task.cron or expression, name)
-                if task.zone or due is None or grid.start(grid.at(due)) == due:
-                    return name, grid
-        return zones[-1], None
-
-    @property
-    def _due(self) -> int | None:
-        """The start of the next scheduled run."""
-        at = instant(self.details.get("next_dagrun_data_interval_start"))
-        return None if at is None else int(at.timestamp())
+        try:
+            grid = cron_grid(task.cron or str(self.details["timetable_summary"]), task.zone or zone)
+        except UsageError:
+            return None
+        due = instant(self.details.get("next_dagrun_data_interval_start"))
+        if task.zone is None and due is not None:
+            at = int(due.timestamp())
+            if grid.start(grid.at(at)) != at:
+                raise UnfitRunError(
+                    f"the timetable of DAG {self.id} is in another time zone than {zone}: its next"
+                    f" run is for {due:%FT%TZ}",
+                    hint="Declare the `schedule` and `schedule_zone` of the job.",
+                )
+        return grid
 
     def refuse_unfit(self, tasks: Collection[str]) -> None:
         """Raise UnfitRunError for a DAG in which no run can start now, or without these tasks."""
-        allowed = self.details.get("allowed_run_types")
         if self.details["has_import_errors"] or self.details.get("is_stale"):
             raise UnfitRunError(
                 f"DAG {self.id} cannot be imported, or is no longer in its file",
@@ -93,17 +86,11 @@ class Dag:
             )
         if self.details["is_paused"]:
             raise UnfitRunError(f"DAG {self.id} is paused", hint=f"airflow dags unpause {self.id}")
-        if allowed is not None and "manual" not in allowed:
+        if missing := sorted({*tasks} - self.tasks):
             raise UnfitRunError(
-                f"DAG {self.id} allows no manual runs", hint="Add manual to its allowed_run_types."
+                f"DAG {self.id} has no task {missing[0]} (any more)",
+                hint=f"Correct `task` of the job; it has {', '.join(sorted(self.tasks)[:10])}.",
             )
-        for name in tasks:
-            if name not in self.tasks:
-                known = ", ".join(sorted(self.tasks)[:10])
-                raise UnfitRunError(
-                    f"DAG {self.id} has no task {name} (any more)",
-                    hint=f"Correct `task` of the job; it has {known}.",
-                )
 
     def refuse_slice(self, slice_: Slice, now: datetime) -> None:
         """Raise UnfitRunError for a slice for which Airflow runs no task."""
@@ -132,27 +119,13 @@ def read_dag(api: AirflowApi, dag: str) -> Dag:
             hint="Correct `dag` of the job; see also Airflow's import errors.",
         )
     tasks = api.get(f"/dags/{segment(dag)}/tasks")["tasks"]
-    return Dag(details, {one["task_id"]: one for one in tasks})
+    return Dag(details, frozenset(one["task_id"] for one in tasks))
 
 
-def runs_of(api: AirflowApi, dag: str, slices: Sequence[Slice]) -> list[Mapping[str, Any]]:
-    """Return the runs around some slices of a DAG, or its newest runs if they name no time or key.
-
-    Of one date or key, the newest come first.
-    """
-    dated = [(one.start, one.end) for one in slices if one.start and one.end]
-    queries = [{"partition_key_prefix_pattern": one.key} for one in slices if one.key is not None]
-    if dated:
-        last = max(end + (end - start) for start, end in dated)
-        first = min(start for start, _ in dated)
-        query = {"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()}
-        queries.append(query)
-    found: list[Mapping[str, Any]] = []
-    for query in queries or [{}]:
-        listed = api.listed(
-            f"/dags/{segment(dag)}/dagRuns", {**query, "order_by": "-run_after"}, "dag_runs"
-        )
-        found += islice(listed, None if query else _NEWEST)
+def runs_of(api: AirflowApi, dag: str, wanted: Slice) -> list[Mapping[str, Any]]:
+    """Return the newest runs around a slice, or of all if it names no time or key."""
+    query = {**wanted.query(), "order_by": "-run_after", "limit": _NEWEST}
+    found: list[Mapping[str, Any]] = api.get(f"/dags/{segment(dag)}/dagRuns", query)["dag_runs"]
     return found
 
 

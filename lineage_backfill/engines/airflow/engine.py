@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from lineage_backfill.engines.airflow.step import (
     ENDED,
     Act,
     DagRun,
-    Mark,
-    Step,
     decide,
     runs_with,
 )
@@ -50,13 +48,15 @@ from lineage_backfill.project.declarations import DagTasks
 _log = logging.getLogger(__name__)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
-_RAISED = "raised "  # how the line of an exception begins
 _LEFT = "left running: someone else started it in Airflow"
 
 
 @dataclass(eq=False)
 class _Attempt(WatchedAttempt):
-    """One attempt; `floor` is the end of its upstream in Airflow, `since` that of all of it."""
+    """One attempt; `floor` is the end of its upstream in Airflow, `since` that of all of it.
+
+    Of the run that it follows, tries after `tries` count.
+    """
 
     task: DagTasks
     slice: Slice
@@ -65,7 +65,7 @@ class _Attempt(WatchedAttempt):
     origin: Origin | None = None
     also_writes: Collection[DatasetRef] = ()
     run_id: str = ""
-    tries: Mapping[str, int] | None = None
+    tries: Mapping[str, int] = field(default_factory=dict)
     ended: datetime | None = None
     has_acted: bool = False
     run: DagRun | None = None
@@ -81,10 +81,9 @@ class _Attempt(WatchedAttempt):
         return self.slice.run_id(self.spec)
 
     @property
-    def mark(self) -> Mark:
-        # The own run was created after everything outside of its DAG was done.
-        since = self.floor if self.run_id == self.own_id else self.since
-        return Mark(since=since, tries=self.tries, has_acted=self.has_acted)
+    def is_ours(self) -> bool:
+        """Whether it has created or cleared the run, or was about to."""
+        return self.origin in (Origin.CREATED, Origin.RERUN)
 
     def fits(self, run: Mapping[str, Any]) -> bool:
         """Whether a run is of this slice; of an asset, each run that is active or a late one."""
@@ -94,14 +93,18 @@ class _Attempt(WatchedAttempt):
         is_late = datetime.fromisoformat(run["run_after"]) >= self.since
         return is_followed or is_late or run["state"] not in ENDED
 
-    def adopt(self, run: DagRun, runs: Sequence[DagRun] = ()) -> None:
-        """Follow a run that someone else has started; `runs` are those of the slice."""
-        if self.origin is None:
-            # What has begun already is not later than this; what begins from now on counts.
-            begun = [view.started for one in runs for view in one.views if view.started]
-            self.since = min(self.since, max(begun, default=self.since))
-        self.run_id, self.origin = run.id, Origin.ADOPTED
-        self.tries, self.has_acted = None, False
+    def adopt(self, run: DagRun, others: Sequence[DagRun] = ()) -> None:
+        """Follow a run that someone else has started; `others` are those of the same slice.
+
+        What has begun late enough counts, and what begins from now on.
+        """
+        # The own run was created after everything outside of its DAG was done.
+        since = self.floor if run.id == self.own_id else self.since
+        # What began before another run of the same slice ended may have been overwritten.
+        theirs = [view.end_date for one in others if one.id != self.own_id for view in one.views]
+        since = max([since, *filter(None, theirs)])
+        self.run_id, self.origin, self.has_acted = run.id, Origin.ADOPTED, False
+        self.tries = {view.name: view.try_number - view.is_late(since) for view in run.views}
 
     @property
     def engine_run(self) -> EngineRun | None:
@@ -224,13 +227,13 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             return
         with one.busy:
             one.is_cancelled = True
-            if one.run is None or one.origin in (None, Origin.ADOPTED):
+            if one.run is None or not one.is_ours:
                 why = _LEFT if one.run is not None else "nothing had started in Airflow"
                 self._finish(one, Outcome(state=AttemptState.CANCELLED, error=why))
             elif one.origin is Origin.CREATED:
                 self._stop(one.run)
             else:
-                for task in sorted({view.task for view in one.run.active}):
+                for task in sorted({view.task_id for view in one.run.active}):
                     where = f"{one.run.path}/taskInstances/{segment(task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
 
@@ -264,7 +267,9 @@ class AirflowEngine(WatchingEngine[_Attempt]):
                 f"{spec['job']['name']} cannot be undone: with slice {kind} it would run again",
                 hint='Only runs with `slice = "conf"` can be undone.',
             )
-        return slice_for(kind, spec, *dag.firings(task, calendar.zone if calendar else "UTC"))
+        zone = calendar.zone if calendar else "UTC"
+        is_dated = kind.startswith(("interval", "logical_date"))
+        return slice_for(kind, spec, zone, dag.grid(task, zone) if is_dated else None)
 
     def attempt(self, files: AttemptFiles) -> _Attempt:
         """Return an attempt with what the run store knows of it."""
@@ -302,17 +307,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         if wanted.kind == "conf":
             found = self._api.find(f"/dags/{segment(dag)}/dagRuns/{segment(one.own_id)}")
             return [] if found is None else [found]
-        listed = runs_of(self._api, dag, [wanted])
-        fitting = sorted(filter(one.fits, listed), key=lambda run: not wanted.is_exact(run))
-        taken = [run for run in listed if wanted.start is not None and wanted.is_exact(run)]
-        if not fitting and taken:
-            raise EngineError(
-                f"run {taken[0]['dag_run_id']} of DAG {dag} covers"
-                f" {taken[0]['data_interval_start']} .. {taken[0]['data_interval_end']}, not"
-                f" {wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
-                hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
-            )
-        return fitting
+        return [run for run in runs_of(self._api, dag, wanted) if one.fits(run)]
 
     def _with_tasks(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[DagRun]:
         """Return runs with their instances of some tasks."""
@@ -330,34 +325,41 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             # Before the runs, as one becomes the other.
             due = pending(self._api, self._dag(one.task.dag), one.slice)
             runs = self._with_tasks(self._find_runs(one), one.task.tasks)
-            begun = one.run_id if one.origin in (Origin.CREATED, Origin.RERUN) else ""
-            runs.sort(key=lambda run: run.id != begun)
+            runs.sort(key=lambda run: not (one.is_ours and run.id == one.run_id))
             one.run, others = next(iter(runs), None), runs[1:]
-            if one.run is not None and (one.origin is None or one.run.id != one.run_id):
-                one.adopt(one.run, runs)
-            self._identified(one)
-            # What began before another run of the same slice ended may have been overwritten.
-            theirs = [view for run in others if run.id != one.own_id for view in run.views]
-            since = max([one.mark.since, *(view.ended for view in theirs if view.ended)])
-            step = decide(one.run, one.task.tasks, replace(one.mark, since=since))
             rival = next((run for run in others if run.active), None)
+            if one.run is not None and (one.origin is None or one.run.id != one.run_id):
+                one.adopt(one.run, others)
+            elif one.run is not None and rival is not None and not one.is_ours:
+                one.tries = one.run.tries  # the other one may write last
+            self._identified(one)
+            step = decide(
+                one.run, one.task.tasks, one.tries, is_ours=one.is_ours, has_acted=one.has_acted
+            )
             try:
                 self._take(one, step, rival, due)
             except EngineRefusalError as error:
-                if error.status not in _CHANGED:  # the next poll sees what has changed
+                if error.status not in _CHANGED:
                     raise
+                # The next poll sees what has changed.
+                if step is Act.CREATE and error.status == 409 and not self._find_runs(one):
+                    raise EngineError(
+                        f"DAG {one.task.dag} has a run of the logical date {one.slice.label} that"
+                        " covers another interval",
+                        hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
+                    ) from error
 
-    def _take(self, one: _Attempt, step: Step, rival: DagRun | None, due: str) -> None:
+    def _take(self, one: _Attempt, step: Act | str, rival: DagRun | None, due: str) -> None:
         """Take a step of an attempt; a `rival` is an active run of its slice besides its own."""
-        waits_for_airflow = rival is None and due and step.act in (Act.CREATE, Act.CLEAR)
+        waits_for_airflow = rival is None and due and step in (Act.CREATE, Act.CLEAR)
         if not waits_for_airflow:
             one.awaits_since = None
-        if step.act is Act.FAIL:
-            self._fail(one, step.text)
-        elif step.act is Act.SUCCEED and (rival is None or one.origin is not Origin.ADOPTED):
+        if isinstance(step, str):
+            self._fail(one, step)
+        elif step is Act.SUCCEED:
             self._succeed(one)
         elif one.is_cancelled:
-            if step.act is not Act.WAIT:
+            if step is not Act.WAIT:
                 self._fail(one, "")
         elif rival is not None:
             if one.run is not None and one.origin is Origin.CREATED:
@@ -365,23 +367,15 @@ class AirflowEngine(WatchingEngine[_Attempt]):
                 self._stop(one.run)
                 one.adopt(rival)
         elif waits_for_airflow:
-            self._await(one, due)
-        elif step.act is not Act.WAIT:
+            one.awaits_since = one.awaits_since or time.monotonic()
+            if time.monotonic() - one.awaits_since > self._wait:
+                dag = self._dag(one.task.dag, afresh=True)
+                dag.refuse_unfit(one.task.tasks)
+                late = f"and has not within {self._wait:g} s"
+                self._fail(one, f"DAG {dag.id} is to start its run for the asset {due}, {late}")
+        elif step is not Act.WAIT:
             self._dag(one.task.dag, afresh=True).refuse_unfit(one.task.tasks)
-            self._create(one) if step.act is Act.CREATE else self._clear(one)
-
-    def _await(self, one: _Attempt, due: str) -> None:
-        """Fail an attempt for which Airflow has not started a run in time."""
-        now = time.monotonic()
-        one.awaits_since = one.awaits_since or now
-        if now - one.awaits_since > self._wait:
-            dag = self._dag(one.task.dag, afresh=True)
-            paused = ", which is paused" if dag.details["is_paused"] else ""
-            self._fail(
-                one,
-                f"DAG {dag.id} is to start its run for the asset {due}{paused}, and has not within"
-                f" {self._wait:g} s",
-            )
+            self._create(one) if step is Act.CREATE else self._clear(one)
 
     def _create(self, one: _Attempt) -> None:
         dag, wanted = self._dag(one.task.dag), one.slice
@@ -392,7 +386,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         body = {"dag_run_id": one.own_id, "conf": conf, "note": _note(one.spec), **wanted.body()}
         one.run = run = DagRun(self._api.post(f"/dags/{segment(dag.id)}/dagRuns", body))
         one.has_acted = True
-        if not wanted.is_made(run.facts):
+        if wanted.kind not in ("conf", "asset") and not wanted.fits(run.facts):
             self._stop(run)
             raise EngineError(
                 f"Airflow created run {run.id} for another slice than requested",
@@ -410,8 +404,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
                 hint="Run it without --parameter, or delete that run in Airflow first.",
             )
         self._refuse_new_tasks(one, run)
-        if one.tries is None:
-            one.tries = {view.name: view.tries for view in run.views}
+        if not one.is_ours:
+            one.tries = run.tries
         one.origin = Origin.CREATED if one.run_id == one.own_id else Origin.RERUN
         self._record(one)
         is_first = int(one.spec.get("attempt", 1)) == 1
@@ -436,12 +430,11 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def _refuse_new_tasks(self, one: _Attempt, run: DagRun) -> None:
         """Raise EngineError for a run older than some tasks of its DAG, which a clear would run."""
         dag = self._dag(one.task.dag)
-        versions = [version["version_number"] for version in run.facts.get("dag_versions") or ()]
-        if run.facts.get("bundle_version") or max(versions, default=dag.version) >= dag.version:
+        if run.facts.get("bundle_version"):  # it keeps its version
             return
         found = self._api.task_instances([dag.id], [run.id])
         known = {view["task_id"] for view in found} | self._new_runs.planned(dag.id, one.slice)
-        if new := sorted(dag.tasks.keys() - known):
+        if new := sorted(dag.tasks - known):
             raise EngineError(
                 f"run {run.id} of DAG {dag.id} is older than task {new[0]}: clearing it"
                 " would also run that one",
@@ -509,11 +502,10 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         It leaves a result file, or commits of the attempt or of a scheduled run.
         """
         views = one.run.views if one.run is not None else ()
-        one.ended = max((view.ended for view in views if view.ended), default=self._api.now())
+        one.ended = max((view.end_date for view in views if view.end_date), default=self._api.now())
         self._ends[one.spec["run_id"]] = one.ended
-        if found := one.engine_run:
-            self._runs[one.handle] = found
-        began = min((view.started for view in views if view.started), default=one.since)
+        self._identified(one)
+        began = min((view.start_date for view in views if view.start_date), default=one.since)
         outcome = one.files.outcome() or reconcile(one.files, began)
         if outcome is None and one.spec.get("undo"):
             why = "the task has left no result of an undo: check that it passes --airflow-run"
@@ -521,35 +513,24 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         self._finish(one, outcome or Outcome(state=AttemptState.SUCCEEDED))
 
     def _last_error(self, one: _Attempt) -> str:
-        """Write the log of a task that failed next to the run spec; return its last error."""
+        """Return the last error of a task that failed; name its log next to the run spec."""
         views = one.run.views if one.run is not None else ()
-        failed = next((view for view in views if view.tries and view.state != "success"), None)
+        failed = next((view for view in views if view.try_number and view.state != "success"), None)
         if one.run is None or failed is None:
             return ""
-        query = {"full_content": "true", "map_index": failed.index}
-        place = f"{one.run.path}/taskInstances/{segment(failed.task)}/logs/{failed.tries}"
+        run, task = segment(one.run.id), segment(failed.task_id)
+        page = f"{self._api.url}/dags/{segment(one.task.dag)}/runs/{run}/tasks/{task}"
+        one.files.add_to_log(f"task {failed.name}, try {failed.try_number}: its log is at {page}\n")
+        place = f"{one.run.path}/taskInstances/{task}/logs/{failed.try_number}"
         with suppress(EngineError, ServiceUnreachableError):
-            content = self._api.get(place, query)["content"]
-            lines = [f"task {failed.name}, try {failed.tries}:"]
-            lines += (line for entry in content for line in _lines(entry))
-            one.files.add_to_log("".join(f"{line}\n" for line in lines))
-            errors = [line for line in lines if line.startswith(_RAISED)]
-            return errors[-1].removeprefix(_RAISED) if errors else ""
+            query = {"full_content": "true", "map_index": failed.map_index}
+            for line in reversed(self._api.get(place, query)["content"]):
+                if isinstance(line, Mapping) and line.get("error_detail"):
+                    error = line["error_detail"][-1]
+                    return f"{error.get('exc_type')}: {error.get('exc_value')}"
         return ""
 
 
 def _note(spec: Mapping[str, Any]) -> str:
     """Return the label of a run or a task instance, for people."""
     return f"lineage-backfill: backfill {spec.get('backfill_id', '')}, run {spec['run_id']}"
-
-
-def _lines(entry: Any) -> Iterator[str]:
-    """Yield the lines of an entry of a log, and of the exception in it."""
-    if isinstance(entry, str):
-        yield entry
-        return
-    yield f"{entry.get('timestamp', '')} {entry.get('event', '')}".strip()
-    for error in entry.get("error_detail") or ():
-        for frame in error.get("frames") or ():
-            yield f"  {frame.get('filename')}:{frame.get('lineno')} in {frame.get('name')}"
-        yield f"{_RAISED}{error.get('exc_type')}: {error.get('exc_value')}"

@@ -11,7 +11,7 @@ from typing import Any
 from lineage_backfill import redaction
 from lineage_backfill.engines.airflow.api import AirflowApi
 from lineage_backfill.engines.airflow.dag import Dag, runs_of
-from lineage_backfill.engines.airflow.slices import Slice, instant
+from lineage_backfill.engines.airflow.slices import Slice
 from lineage_backfill.errors import EngineError, GuardRailError, UnfitRunError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.plans.plan import PlannedRun
@@ -51,41 +51,36 @@ class NewRuns:
         for run, task, slice_ in planned:
             self._groups.setdefault((task.dag, slice_), {})[run.id] = task
             self._upstream[run.id] = run.upstream
-        risky = defaultdict(list)
+        along = defaultdict[str, set[str]](set)
         for (dag, slice_), group in self._groups.items():
             if self._others(dag, slice_) or len(group) > 1 or len(dags[dag].tasks) > 1:
-                risky[dag].append(slice_)
-        for dag, slices in risky.items():
-            absent = self._without_run(dag, slices)
-            self._present |= {(dag, one) for one in {*slices} - {*absent}}
-            self._judge_dag(dags[dag], absent)
-        for dag in dict.fromkeys(dag for dag, _ in self._groups):
-            self._name_consumers(dags[dag])
+                if any(map(slice_.fits, runs_of(self._api, dag, slice_))):
+                    self._present.add((dag, slice_))
+                else:
+                    along[dag] |= self._judge_new(dags[dag], slice_, group)
+        for dag, tasks in along.items():
+            if tasks:
+                _log.warning(
+                    "missing runs of DAG %s will be created; also run in them: %s",
+                    dag, ", ".join(sorted(tasks)),
+                )  # fmt: skip
 
-    def _judge_dag(self, dag: Dag, absent: Sequence[Slice]) -> None:
-        along = set[str]()
-        for slice_ in absent:
-            group = self._groups[dag.id, slice_]
-            along |= dag.tasks.keys() - self.planned(dag.id, slice_)
-            others = self._others(dag.id, slice_)
-            if others and not all(task.whole_dag for task in group.values()):
-                shown = ", ".join(f"{dag.id}.{task}" for task in sorted(others)[:_SHOWN])
-                raise GuardRailError(
-                    f"DAG {dag.id} has no run for {slice_.label}, and a new one would also run"
-                    f" tasks that write and are not planned for it: {shown}",
-                    hint="Give the planned jobs of this DAG `whole_dag = true` to run them as well,"
-                    " let Airflow run the slice first, or leave these keys out.",
-                )
-            if written := sorted({one for each in others.values() for one in each}):
-                self.also_writes |= dict.fromkeys(group, written)
-            above = {name for run in group for name in self._upstream[run]} - group.keys()
-            if len(group) > 1:
-                self.waits |= {run: above.difference(self._upstream[run]) for run in group}
-        if along:
-            _log.warning(
-                "%d missing runs of DAG %s will be created; also run in them: %s",
-                len(absent), dag.id, ", ".join(sorted(along)),
-            )  # fmt: skip
+    def _judge_new(self, dag: Dag, slice_: Slice, group: Mapping[str, DagTasks]) -> frozenset[str]:
+        """Refuse a new run that would write too much; return the tasks that also run in it."""
+        others = self._others(dag.id, slice_)
+        if others and not all(task.whole_dag for task in group.values()):
+            shown = ", ".join(f"{dag.id}.{task}" for task in sorted(others)[:_SHOWN])
+            raise GuardRailError(
+                f"DAG {dag.id} has no run for {slice_.label}, and a new one would also run"
+                f" tasks that write and are not planned for it: {shown}",
+                hint="Give the planned jobs of this DAG `whole_dag = true` to run them as well,"
+                " let Airflow run the slice first, or leave these keys out.",
+            )
+        if written := sorted({one for each in others.values() for one in each}):
+            self.also_writes |= dict.fromkeys(group, written)
+        above = {name for run in group for name in self._upstream[run]} - group.keys()
+        self.waits |= {run: above.difference(self._upstream[run]) for run in group}
+        return dag.tasks - self.planned(dag.id, slice_)
 
     def refuse_deleted(self, dag: str, slice_: Slice) -> None:
         """Raise EngineError for a run that was there when the backfill began."""
@@ -126,27 +121,3 @@ class NewRuns:
         """Return the tasks that write and are not planned for a slice."""
         planned = self.planned(dag, slice_)
         return {task: of for task, of in self._writers(dag).items() if task not in planned}
-
-    def _without_run(self, dag: str, slices: Sequence[Slice]) -> list[Slice]:
-        """Return the slices for which Airflow has no run."""
-        there = runs_of(self._api, dag, slices)
-        dates = {instant(run["logical_date"]) for run in there} - {None}
-        return [one for one in slices if one.start not in dates and not any(map(one.fits, there))]
-
-    def _name_consumers(self, dag: Dag) -> None:
-        """Warn of DAGs outside the plan that Airflow starts when planned tasks succeed."""
-        known = {name for name, _ in self._groups}
-        tasks = {
-            task
-            for name, slice_ in self._groups
-            if name == dag.id
-            for task in self.planned(name, slice_)
-        }
-        for asset in self._api.get("/assets", {"dag_ids": dag.id, "limit": 100})["assets"]:
-            made = {one["task_id"] for one in asset["producing_tasks"] if one["dag_id"] == dag.id}
-            others = sorted({one["dag_id"] for one in asset["scheduled_dags"]} - known)
-            if others and not tasks.isdisjoint(made):
-                _log.warning(
-                    "Airflow will also start %s, outside the plan, after %s: it waits for %s",
-                    ", ".join(others), dag.id, asset["uri"],
-                )  # fmt: skip

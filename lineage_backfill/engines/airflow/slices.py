@@ -17,7 +17,6 @@ from lineage_backfill.project.run_rules import read_length
 
 #: Prefix of the run ids that this engine creates.
 PREFIX = "lb__"
-_SHIFTED = re.compile(r"logical_date\s*\+\s*(\S+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.~:+-]")
 _DAY = timedelta(days=1)
 
@@ -48,14 +47,14 @@ class Slice:
         shared = 2 * (min(end, self.end) - max(start, self.start))
         return shared > self.end - self.start and shared > end - start
 
-    def is_exact(self, run: Mapping[str, Any]) -> bool:
-        """Whether a run has the logical date of this slice, if it has one."""
-        return self.start is None or instant(run["logical_date"]) == self.start
-
-    def is_made(self, run: Mapping[str, Any]) -> bool:
-        """Whether a run that was just created is the one that was asked for."""
-        ends = (instant(run["data_interval_start"]), instant(run["data_interval_end"]))
-        return run.get("partition_key") == self.key and ends == (self.start, self.end)
+    def query(self) -> dict[str, str]:
+        """Return the members of a query for its runs, and for others around it."""
+        if self.key is not None:
+            return {"partition_key_prefix_pattern": self.key}
+        if self.start is None or self.end is None:
+            return {}
+        last = self.end + (self.end - self.start)
+        return {"logical_date_gte": self.start.isoformat(), "logical_date_lte": last.isoformat()}
 
     def body(self) -> dict[str, Any]:
         """Return the members of a request for a new run: always both ends, or the key."""
@@ -81,7 +80,7 @@ class Slice:
 def slice_for(kind: str, spec: Mapping[str, Any], zone: str, grid: Grid | None) -> Slice:
     """Return the slice of a run spec; raises UnfitRunError if it has none.
 
-    `zone` is that of the DAG's timetable, `grid` its data intervals, None if unknown.
+    `grid` has the data intervals of the DAG's timetable, None if unknown; `zone` is that of keys.
     """
     keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
     job = spec["job"]["name"]
@@ -108,10 +107,11 @@ def slice_for(kind: str, spec: Mapping[str, Any], zone: str, grid: Grid | None) 
             hint='Give the job `slice = "conf"`.',
         )
     if kind == "interval":
-        first, last = (start, end) if grid is None else _interval(job, start, end, grid, zone)
+        first, last = (start, end) if grid is None else _interval(job, start, end, grid)
     else:
+        zone = zone if grid is None else grid.zone.name
         first = last = shifted(start, end, length_of(kind), zone)
-        if grid is not None and first != _firing(grid, grid.at(int(first.timestamp())), zone):
+        if grid is not None and first != _firing(grid, grid.at(int(first.timestamp()))):
             raise UnfitRunError(
                 f"the timetable of the DAG has no run at {first:%FT%TZ} for a key of job {job}",
                 hint="Correct `slice` of the job, or declare its `schedule` and `schedule_zone`.",
@@ -139,12 +139,10 @@ def observed(job: JobRef, run: Mapping[str, Any], kind: str, zone: str) -> Obser
     )
 
 
-def _interval(
-    job: str, start: datetime, end: datetime, grid: Grid, zone: str
-) -> tuple[datetime, datetime]:
+def _interval(job: str, start: datetime, end: datetime, grid: Grid) -> tuple[datetime, datetime]:
     """Return the one data interval that covers most of a key, and little else."""
     number = grid.at(int((start + (end - start) / 2).timestamp()))
-    first, last = (_firing(grid, number + n, zone) for n in (0, 1))
+    first, last = _firing(grid, number), _firing(grid, number + 1)
     shared = 2 * (min(end, last) - max(start, first))
     if shared <= end - start or shared <= last - first:
         raise UnfitRunError(
@@ -155,10 +153,10 @@ def _interval(
     return first, last
 
 
-def _firing(grid: Grid, number: int, zone: str) -> datetime:
+def _firing(grid: Grid, number: int) -> datetime:
     """Return when Airflow's timetable fires: at a repeated local time once, the second time."""
     at = datetime.fromtimestamp(grid.start(number), UTC)
-    later = _second(at.astimezone(ZoneInfo(zone)))
+    later = _second(at.astimezone(ZoneInfo(grid.zone.name)))
     is_hourly = grid.start(grid.at(int(later.timestamp()))) == later.timestamp()
     return at if is_hourly else later
 
@@ -172,14 +170,6 @@ def shifted(start: datetime, end: datetime, length: timedelta, zone: str) -> dat
     """Return the instant a length of local time after the start of a key.
 
     For keys shorter than a day it is elapsed time, as an hourly timetable fires each hour.
-
-    >>> from datetime import UTC, datetime, timedelta
-    >>> day = datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC)
-    >>> str(shifted(*day, timedelta(days=1), "Europe/Berlin"))
-    '2026-10-25 23:00:00+00:00'
-    >>> day = datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)
-    >>> str(shifted(*day, timedelta(hours=2), "Europe/Berlin"))
-    '2026-03-29 01:00:00+00:00'
     """
     if end - start < 0.8 * _DAY:
         return start + length
@@ -187,13 +177,8 @@ def shifted(start: datetime, end: datetime, length: timedelta, zone: str) -> dat
 
 
 def length_of(kind: str) -> timedelta:
-    """Return the time from the start of a key to its logical date.
-
-    >>> str(length_of("logical_date + 26h"))
-    '1 day, 2:00:00'
-    """
-    found = _SHIFTED.fullmatch(kind)
-    return (found and read_length(found[1])) or timedelta()
+    """Return the time from the start of a key to its logical date."""
+    return read_length(kind.partition("+")[2].strip()) or timedelta()
 
 
 def written(label: str, form: str) -> str:

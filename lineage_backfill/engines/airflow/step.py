@@ -6,46 +6,38 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct, convert
 
 from lineage_backfill.engines.airflow.api import segment
-from lineage_backfill.engines.airflow.slices import instant
 
 _WAITING = (None, "scheduled", "queued")
-_BEGUN = (
-    *("running", "restarting", "deferred", "up_for_retry", "up_for_reschedule", "awaiting_input"),
-)
-#: States of DAG runs that have ended.
-ENDED = ("success", "failed")
+#: States of task instances and DAG runs that have ended.
+ENDED = ("success", "failed", "skipped", "upstream_failed")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """One task instance as Airflow shows it; `index` is that of a mapped one, else -1."""
+class TaskView(Struct, frozen=True, kw_only=True):
+    """One task instance as Airflow shows it; `map_index` is -1 unless it is a mapped one."""
 
-    task: str
-    index: int
+    dag_id: str
+    dag_run_id: str
+    task_id: str
+    map_index: int = -1
     state: str | None
-    tries: int
-    started: datetime | None
-    ended: datetime | None
-
-    @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> TaskView:
-        """Read a task instance from an answer."""
-        return cls(
-            task=answer["task_id"],
-            index=answer.get("map_index", -1),
-            state=answer["state"],
-            tries=answer["try_number"],
-            started=instant(answer["start_date"]),
-            ended=instant(answer["end_date"]),
-        )
+    try_number: int
+    start_date: datetime | None
+    end_date: datetime | None
 
     @property
     def name(self) -> str:
         """The task, with the index of a mapped one."""
-        return self.task if self.index < 0 else f"{self.task}[{self.index}]"
+        return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
+
+    def is_late(self, since: datetime) -> bool:
+        """Whether its last try begins after an instant; Airflow counts it once it is scheduled."""
+        is_due = self.state in ("scheduled", "queued")
+        return is_due or (self.start_date is not None and self.start_date > since)
 
     @property
     def has_begun(self) -> bool:
@@ -78,12 +70,17 @@ class DagRun:
     @property
     def active(self) -> list[TaskView]:
         """The instances that have not ended; what waits in a run that has ended never starts."""
-        states = _BEGUN if self.has_ended else (*_WAITING, *_BEGUN)
-        return [view for view in self.views if view.state in states]
+        left = [view for view in self.views if view.state not in ENDED]
+        return [view for view in left if view.has_begun or not self.has_ended]
+
+    @property
+    def tries(self) -> dict[str, int]:
+        """The number of tries of each instance."""
+        return {view.name: view.try_number for view in self.views}
 
     def of(self, tasks: Collection[str]) -> DagRun:
         """Return the run with the instances of some tasks alone."""
-        return DagRun(self.facts, [view for view in self.views if view.task in tasks])
+        return DagRun(self.facts, [view for view in self.views if view.task_id in tasks])
 
 
 def runs_with(
@@ -91,9 +88,9 @@ def runs_with(
 ) -> list[DagRun]:
     """Return runs with the task instances of an answer."""
     found: dict[tuple[str, str], list[TaskView]] = {}
-    for one in answers:
-        if one["state"] != "removed":
-            found.setdefault((one["dag_id"], one["dag_run_id"]), []).append(TaskView.of(one))
+    for view in convert(list(answers), list[TaskView]):
+        if view.state != "removed":
+            found.setdefault((view.dag_id, view.dag_run_id), []).append(view)
     return [DagRun(run, found.get((run["dag_id"], run["dag_run_id"]), ())) for run in runs]
 
 
@@ -104,61 +101,45 @@ class Act(Enum):
     CLEAR = "clear"
     WAIT = "wait"
     SUCCEED = "succeed"
-    FAIL = "fail"
 
 
-class Step(NamedTuple):
-    """The next action, with its reason."""
+def decide(
+    run: DagRun | None,
+    tasks: Collection[str],
+    tries: Mapping[str, int],
+    *,
+    is_ours: bool = False,
+    has_acted: bool = False,
+) -> Act | str:
+    """Return the next action for an attempt of a job with these tasks, or why it has failed.
 
-    act: Act
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """What of a run is the attempt's own.
-
-    A try counts if it began after `since`; if the attempt has cleared or created the run, if it is
-    later than the `tries` before that. `has_acted` states that this process has done so.
+    Only tries after `tries` of an instance count. `is_ours` states that the attempt has created or
+    cleared the run, or was about to; `has_acted` that this process has.
     """
-
-    since: datetime
-    tries: Mapping[str, int] | None = None
-    has_acted: bool = False
-
-    def counts(self, view: TaskView) -> bool:
-        """Whether the last try of a task instance did the work of this attempt."""
-        if self.tries is not None:
-            return view.tries > self.tries.get(view.name, 0)
-        return view.started is not None and view.started > self.since
-
-
-def decide(run: DagRun | None, tasks: Collection[str], mark: Mark) -> Step:
-    """Return the next step of an attempt of a job with these tasks."""
     if run is None:
-        return Step(Act.CREATE)
-    missing = sorted({*tasks} - {view.task for view in run.views})
+        return Act.CREATE
+    missing = sorted({*tasks} - {view.task_id for view in run.views})
     if run.active or (missing and not run.has_ended):
-        return Step(Act.WAIT)
+        return Act.WAIT
     if missing:
         why = "it may lie before the task's start_date, or be of an older version of the DAG"
-        text = f"run {run.id} ended {run.facts['state']} without task {missing[0]}: {why}"
-        return Step(Act.FAIL, text)
-    wrong = [view for view in run.views if not _is_done(view, run, mark)]
+        return f"run {run.id} ended {run.facts['state']} without task {missing[0]}: {why}"
+    late = [view for view in run.views if view.try_number > tries.get(view.name, 0)]
+    wrong = [view for view in run.views if not _is_done(view, run, late)]
     if not wrong:
-        return Step(Act.SUCCEED)
+        return Act.SUCCEED
     was_ending = run.has_ended and all(view.state is None for view in run.views)
-    broken = [view for view in wrong if mark.tries is not None and mark.counts(view)]
-    if was_ending or not (mark.has_acted or broken):
-        return Step(Act.CLEAR)
-    first = (broken or wrong)[0]
+    failed = [view for view in wrong if is_ours and view in late]
+    if was_ending or not (failed or has_acted):
+        return Act.CLEAR
+    first = (failed or wrong)[0]
     if first.state == "success":
-        return Step(Act.FAIL, f"task {first.name} was marked a success and has not run")
-    return Step(Act.FAIL, f"task {first.name} is {first.state} after try {first.tries}")
+        return f"task {first.name} was marked a success and has not run"
+    return f"task {first.name} is {first.state} after try {first.try_number}"
 
 
-def _is_done(view: TaskView, run: DagRun, mark: Mark) -> bool:
+def _is_done(view: TaskView, run: DagRun, late: Collection[TaskView]) -> bool:
     """Whether an instance has done its work; a mapped task may skip some of its instances."""
     if view.state == "skipped":
-        return any(one.state == "success" for one in run.views if one.task == view.task)
-    return view.state == "success" and mark.counts(view)
+        return any(one.state == "success" for one in run.views if one.task_id == view.task_id)
+    return view.state == "success" and view in late
