@@ -115,9 +115,9 @@ class AirflowApi:
                 return None
             raise
 
-    def post(self, path: str, body: Mapping[str, Any], *, again: bool = False) -> Any:
-        """Send a request once, or `again` if it changes nothing."""
-        return self._ask("POST", path, body=body, again=again)
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a request once."""
+        return self._ask("POST", path, body=body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Set members to values; may be repeated."""

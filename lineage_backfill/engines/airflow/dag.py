@@ -57,7 +57,7 @@ class Dag:
         )
 
     def grid(self, task: DagTasks, zone: str) -> Grid | None:
-        """Return the firings of the timetable, None if it is no cron expression.
+        """Return the firings of the timetable, None if it is not a cron expression.
 
         Airflow does not report its zone: the next run must be due in that of the lineage, or of the
         keys. Raises UnfitRunError if it is not.

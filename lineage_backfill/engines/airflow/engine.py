@@ -7,7 +7,6 @@ they began after their inputs were written. What is an attempt's own stands in t
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,17 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings, segment
 from lineage_backfill.engines.airflow.dag import Dag, pending, read_dag, refuse_account, runs_of
 from lineage_backfill.engines.airflow.new_runs import NewRuns
 from lineage_backfill.engines.airflow.slices import PREFIX, Slice, observed, slice_for
-from lineage_backfill.engines.airflow.step import (
-    ENDED,
-    Act,
-    DagRun,
-    decide,
-    runs_with,
-)
+from lineage_backfill.engines.airflow.step import ENDED, Act, DagRun, TaskView, decide
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.watching import WatchedAttempt, WatchingEngine
@@ -45,10 +40,8 @@ from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
 
-_log = logging.getLogger(__name__)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _CHANGED = (404, 409)  # the run was deleted, created or started meanwhile
-_LEFT = "left running: someone else started it in Airflow"
 
 
 @dataclass(eq=False)
@@ -228,7 +221,9 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         with one.busy:
             one.is_cancelled = True
             if one.run is None or not one.is_ours:
-                why = _LEFT if one.run is not None else "nothing had started in Airflow"
+                why = "nothing had started in Airflow"
+                if one.run is not None:
+                    why = "left running: someone else started it in Airflow"
                 self._finish(one, Outcome(state=AttemptState.CANCELLED, error=why))
             elif one.origin is Origin.CREATED:
                 self._stop(one.run)
@@ -311,9 +306,14 @@ class AirflowEngine(WatchingEngine[_Attempt]):
 
     def _with_tasks(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[DagRun]:
         """Return runs with their instances of some tasks."""
-        dags = sorted({run["dag_id"] for run in runs})
-        names = sorted({run["dag_run_id"] for run in runs})
-        return runs_with(runs, self._api.task_instances(dags, names, tasks))
+        places = [(str(run["dag_id"]), str(run["dag_run_id"])) for run in runs]
+        dags, names = (sorted({place[n] for place in places}) for n in (0, 1))
+        found: dict[tuple[str, str], list[TaskView]] = {place: [] for place in places}
+        for one in self._api.task_instances(dags, names, tasks):
+            place = one["dag_id"], one["dag_run_id"]
+            if one["state"] != "removed" and place in found:
+                found[place].append(convert(one, TaskView))
+        return [DagRun(run, found[place]) for run, place in zip(runs, places, strict=True)]
 
     # The next step
 
@@ -486,14 +486,12 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     # Outcomes
 
     def _fail(self, one: _Attempt, why: str) -> None:
-        error, left = self._last_error(one), one.files.outcome()
+        left = one.files.outcome()
+        if left is None or left.state is not AttemptState.FAILED:
+            left = Outcome(state=AttemptState.FAILED, error=self._last_error(one))
+        outcome = replace(left, error=": ".join(filter(None, (why, left.error))))
         if one.is_cancelled:
             outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
-        elif left is not None and left.state is AttemptState.FAILED:
-            outcome = replace(left, error=f"{why}: {left.error}")
-        else:
-            text = f"{why}: {error}" if error else why
-            outcome = Outcome(state=AttemptState.FAILED, error=text)
         self._finish(one, outcome)
 
     def _succeed(self, one: _Attempt) -> None:

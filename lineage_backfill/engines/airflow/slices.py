@@ -121,21 +121,17 @@ def slice_for(kind: str, spec: Mapping[str, Any], zone: str, grid: Grid | None) 
 
 def observed(job: JobRef, run: Mapping[str, Any], kind: str, zone: str) -> ObservedRun:
     """Return a run of Airflow as lineage has it, by what a run key means to its DAG."""
-    start = end = key = None
-    if kind.startswith("partition_key"):
-        start = instant(run.get("partition_date"))
-        key = None if start else run.get("partition_key")  # its format may differ from ours
-    elif kind == "interval":
-        start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
-    elif kind.startswith("logical_date") and (at := instant(run["logical_date"])):
-        start = shifted(at, at + _DAY, -length_of(kind), zone)
+    start = instant(run.get("partition_date") or run["data_interval_start"])
+    end = instant(run["data_interval_end"])
+    if start is not None and kind.startswith("logical_date"):
+        start, end = shifted(start, start + _DAY, -length_of(kind), zone), None
     return ObservedRun(
         job=job,
         run_id=run["dag_run_id"],
         state="RUNNING",
         nominal_start=start,
-        nominal_end=end,
-        partition_key=key,
+        nominal_end=None if end == start else end,
+        partition_key=None if start else run.get("partition_key"),  # in a format of its own
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from lineage_backfill.engines.airflow.api import segment
 
@@ -81,17 +81,6 @@ class DagRun:
     def of(self, tasks: Collection[str]) -> DagRun:
         """Return the run with the instances of some tasks alone."""
         return DagRun(self.facts, [view for view in self.views if view.task_id in tasks])
-
-
-def runs_with(
-    runs: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
-) -> list[DagRun]:
-    """Return runs with the task instances of an answer."""
-    found: dict[tuple[str, str], list[TaskView]] = {}
-    for view in convert(list(answers), list[TaskView]):
-        if view.state != "removed":
-            found.setdefault((view.dag_id, view.dag_run_id), []).append(view)
-    return [DagRun(run, found.get((run["dag_id"], run["dag_run_id"]), ())) for run in runs]
 
 
 class Act(Enum):

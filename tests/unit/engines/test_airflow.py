@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import responses
-from msgspec import structs
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings
 from lineage_backfill.engines.airflow.slices import Slice, slice_for
-from lineage_backfill.engines.airflow.step import Act, DagRun, TaskView, decide, runs_with
+from lineage_backfill.engines.airflow.step import Act, DagRun, TaskView, decide
 from lineage_backfill.errors import (
     ConfigError,
     EngineError,
@@ -106,11 +105,6 @@ def test_why_an_attempt_fails() -> None:
     assert marked == "task t was marked a success and has not run"
     above = decide(DagRun(run("failed"), [view("upstream_failed", 2)]), ONE.tasks, **ACTED)
     assert above == "task t is upstream_failed after try 2"
-
-
-def test_removed_instances_do_not_count() -> None:
-    answer = structs.asdict(view("removed", at=0))
-    assert runs_with([run()], [answer]) == [DagRun(run())]
 
 
 def spec(**more: Any) -> dict[str, Any]:
