@@ -1001,6 +1001,7 @@ class AirflowSuite:
             ("none.build", {}, "has no DAG none"),
             ("one.none", {}, "has no task none"),
             ("paused.build", {}, "DAG paused is paused"),
+            ("only_scheduled.build", {}, "allows no manual runs"),
             ("one.build", {"years": -9}, "runs from 2024-01-01"),
             ("one.build", {"years": 9}, "until now"),
             ("hourly.build", {"kind": "interval"}, "is partitioned"),

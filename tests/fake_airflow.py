@@ -28,7 +28,10 @@ DAGS: dict[str, list[str]] = {
     "both": ["read"],  # started by that asset and another one
     "taskflow": ["extract", "load", "notify"],  # hands over rows from task to task
     "durable": ["build"],  # stores its job, which its later tries take as their own
-    **{name: ["build"] for name in ("one", "slow", "retrying", "plain", "paused", "mapped")},
+    **{
+        name: ["build"]
+        for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
+    },
     **{name: ["build"] for name in ("berlin", "two_am", "two_plain", "param", "reader")},
     **{name: ["build"] for name in ("hourly", "rollup", "monthly", "slow_key", "by_hand")},
     "day_taskflow": ["extract", "load", "notify"],
@@ -198,6 +201,7 @@ class FakeAirflow:
             "timetable_partitioned": dag in KEYS,
             "next_dagrun_data_interval_start": start.isoformat(),
             "next_dagrun_data_interval_end": end.isoformat(),
+            "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
             "start_date": since.isoformat(),
             "end_date": None,
         }

@@ -173,6 +173,8 @@ with dag("taskflow"):
     hand_over()
 paused = dag("paused", is_paused_upon_creation=True)
 task(paused, "build")
+only_scheduled = dag("only_scheduled", allowed_run_types=["scheduled"])
+task(only_scheduled, "build")
 mapped = dag("mapped")
 PythonOperator.partial(task_id="build", dag=mapped, python_callable=work).expand(
     op_kwargs=[{"n": 1}, {"n": 2}]

@@ -57,7 +57,7 @@ def airflow() -> Iterator[Place]:
             env = {**os.environ, "MARQUEZ_URL": marquez}
             subprocess.run([script, "up", folder], check=True, timeout=600, env=env)
         place = Place((folder / "address").read_text().strip(), folder)
-        until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 40, 120)
+        until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 41, 120)
         yield place
 
 

@@ -86,6 +86,10 @@ class Dag:
             )
         if self.details["is_paused"]:
             raise UnfitRunError(f"DAG {self.id} is paused", hint=f"airflow dags unpause {self.id}")
+        if "manual" not in (self.details.get("allowed_run_types") or ["manual"]):
+            raise UnfitRunError(
+                f"DAG {self.id} allows no manual runs", hint="Add manual to its allowed_run_types."
+            )
         if missing := sorted({*tasks} - self.tasks):
             raise UnfitRunError(
                 f"DAG {self.id} has no task {missing[0]} (any more)",
