@@ -18,7 +18,7 @@ from lineage_backfill.sources.packages import create_source
 from lineage_backfill.sources.several import SeveralSources
 from tests import fake_airflow
 
-ACCOUNT = {"username": "admin", "password": "admin"}
+ACCOUNT: dict[str, Any] = {"username": "admin", "password": "admin"}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_tasks_read_what_starts_their_dag(url: str) -> None:
 def test_a_task_that_reads_an_asset_keeps_its_dag_from_reading_it_twice(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def assets(_self: object, _dag: str) -> fake_airflow.Answer:
+    def assets(_self: object) -> fake_airflow.Answer:
         def task(name: str) -> dict[str, str]:
             return {"dag_id": "three", "task_id": name}
 

@@ -307,7 +307,8 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def _with_tasks(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[DagRun]:
         """Return runs with their instances of some tasks."""
         places = [(str(run["dag_id"]), str(run["dag_run_id"])) for run in runs]
-        dags, names = (sorted({place[n] for place in places}) for n in (0, 1))
+        dags = sorted({dag for dag, _ in places})
+        names = sorted({name for _, name in places})
         found: dict[tuple[str, str], list[TaskView]] = {place: [] for place in places}
         for one in self._api.task_instances(dags, names, tasks):
             place = one["dag_id"], one["dag_run_id"]
@@ -330,7 +331,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             rival = next((run for run in others if run.active), None)
             if one.run is not None and (one.origin is None or one.run.id != one.run_id):
                 one.adopt(one.run, others)
-            elif one.run is not None and rival is not None and not one.is_ours:
+            elif one.run and rival and not one.is_ours and rival.id != one.own_id:
                 one.tries = one.run.tries  # the other one may write last
             self._identified(one)
             step = decide(
@@ -356,7 +357,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             one.awaits_since = None
         if isinstance(step, str):
             self._fail(one, step)
-        elif step is Act.SUCCEED:
+        elif step is Act.SUCCEED and (rival is None or one.is_ours):
             self._succeed(one)
         elif one.is_cancelled:
             if step is not Act.WAIT:
@@ -466,22 +467,22 @@ class AirflowEngine(WatchingEngine[_Attempt]):
             if self._closing.is_set():
                 return
             with one.busy, self._failed(one):
-                if one.handle in self._watched and not self._still_runs(one, alive, followed):
-                    self._advance(one)
+                if one.handle in self._watched:
+                    self._look_at(one, alive, followed)
 
-    def _still_runs(
+    def _look_at(
         self, one: _Attempt, alive: Sequence[Mapping[str, Any]], followed: Sequence[DagRun]
-    ) -> bool:
-        """Whether the tasks of an attempt are active, and no other run of its slice is."""
-        own = {"dag_id": one.task.dag, "dag_run_id": one.run_id}
-        found = [run.of(one.task.tasks) for run in followed if own.items() <= run.facts.items()]
-        for run in alive:
-            if run["dag_id"] == one.task.dag and run["dag_run_id"] != one.run_id and one.fits(run):
-                return False
-        if not (found and found[0].active):
-            return False
-        one.run = found[0]
-        return True
+    ) -> None:
+        """Read an attempt in full, unless its tasks are active and no other run of its slice is."""
+        runs = [run for run in alive if run["dag_id"] == one.task.dag]
+        others = [run for run in runs if run["dag_run_id"] != one.run_id]
+        place = one.task.dag, one.run_id
+        own = next((run for run in followed if (run.facts["dag_id"], run.id) == place), None)
+        run = own and own.of(one.task.tasks)
+        if run and run.active and not any(map(one.fits, others)):
+            one.run = run
+        else:
+            self._advance(one)
 
     # Outcomes
 
