@@ -113,6 +113,11 @@ def decide(
     if missing:
         why = "it may lie before the task's start_date, or be of an older version of the DAG"
         return f"run {run.id} ended {run.facts['state']} without task {missing[0]}: {why}"
+    return _judged(run, tries, is_ours, has_acted)
+
+
+def _judged(run: DagRun, tries: Mapping[str, int], is_ours: bool, has_acted: bool) -> Act | str:
+    """Return what follows from task instances that have all ended."""
     late = [view for view in run.views if view.try_number > tries.get(view.name, 0)]
     wrong = [view for view in run.views if not _is_done(view, run, late)]
     if not wrong:
