@@ -642,8 +642,10 @@ class RunStore(Protocol):
     def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
         """Return the plan documents that extended a backfill, oldest first."""
 
-    def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
-        """Return the runs of a backfill in the order of its plans."""
+    def runs(
+        self, backfill_id: str, *, only: Collection[str] | None = None
+    ) -> tuple[RunRecord, ...]:
+        """Return the runs of a backfill, or those with these ids, in the order of its plans."""
 
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
         """Count the runs of each backfill by state; absent states are left out."""
@@ -653,6 +655,9 @@ class RunStore(Protocol):
 
     def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
         """Return the events after the one with this id, oldest first."""
+
+    def last_event(self, backfill_id: str) -> int:
+        """Return the id of the newest event of a backfill; raises UnknownNameError."""
 
     def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
         """Return the traces of a job over keys that may overlap these, newest first.

@@ -77,19 +77,55 @@ def status(
 
     `excluded_jobs` are left stale as the request asked, `blocked_jobs` for any other reason.
     """
-    count = Counter(run.state for run in runs)
     left = [job for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")]
+    lasting = {
+        "changed": changed_in_short(plan),
+        "blocked_jobs": [job["job"] for job in left if not job["reason"].get("by_choice")],
+        "excluded_jobs": [job["job"] for job in left if job["reason"].get("by_choice")],
+    }
+    return _with_runs(lasting, record, list(map(_run, runs)), driver, time)
+
+
+def moved_on(
+    status: Document,
+    record: BackfillRecord,
+    runs: Iterable[RunRecord],
+    driver: Holder | None,
+    time: TimeLeft | None,
+) -> Document:
+    """Return a status document as it is after some of its runs have moved on."""
+    moved = {run.run_id: _run(run) for run in runs}
+    every = [moved.get(one["id"], one) for one in status["runs"]]
+    return _with_runs(status, record, every, driver, time)
+
+
+def time_left(time: TimeLeft | None) -> Document | None:
+    """Return the time left as documents have it."""
+    if time is None:
+        return None
+    return {"seconds": time.seconds, "not_estimated": len(time.unknown)}
+
+
+def _with_runs(
+    status: Document,
+    record: BackfillRecord,
+    runs: Sequence[Document],
+    driver: Holder | None,
+    time: TimeLeft | None,
+) -> Document:
+    """Return a status document with what changes in it; what the plan says lasts."""
+    count = Counter(run["state"] for run in runs)
     return {
         "schema_version": 1,
         "kind": "status",
         **_backfill(record),
-        "changed": changed_in_short(plan),
+        "changed": status["changed"],
         "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
-        "time_left": time and {"seconds": time.seconds, "not_estimated": len(time.unknown)},
+        "time_left": time_left(time),
         "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
-        "blocked_jobs": [job["job"] for job in left if not job["reason"].get("by_choice")],
-        "excluded_jobs": [job["job"] for job in left if job["reason"].get("by_choice")],
-        "runs": [_run(run) for run in runs],
+        "blocked_jobs": status["blocked_jobs"],
+        "excluded_jobs": status["excluded_jobs"],
+        "runs": runs,
     }
 
 

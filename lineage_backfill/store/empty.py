@@ -33,7 +33,7 @@ class EmptyRunStore(RunStore):
     def _unknown(self, backfill_id: str, *_: Any, **__: Any) -> NoReturn:
         raise unknown_backfill(backfill_id, ())
 
-    backfill = claim = plan = tails = runs = attempts = events = _unknown
+    backfill = claim = plan = tails = runs = attempts = events = last_event = _unknown
     acquire = request_control = delete = _unknown
 
     def _none(self, *_: Any, **__: Any) -> tuple[Any, ...]:

@@ -176,7 +176,9 @@ class SqlRunStore(RunStore):
         rows = self._rows(query.order_by(tails.c.number), backfill_id)
         return tuple(row.plan for row in rows)
 
-    def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
+    def runs(
+        self, backfill_id: str, *, only: Collection[str] | None = None
+    ) -> tuple[RunRecord, ...]:
         latest = sa.and_(
             attempts.c.backfill_id == runs.c.backfill_id,
             attempts.c.run_id == runs.c.run_id,
@@ -188,6 +190,8 @@ class SqlRunStore(RunStore):
             .where(runs.c.backfill_id == backfill_id)
             .order_by(runs.c.position)
         )
+        if only is not None:
+            query = query.where(runs.c.run_id.in_(only))
         return tuple(_run(row) for row in self._rows(query, backfill_id))
 
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
@@ -219,6 +223,11 @@ class SqlRunStore(RunStore):
             EventRecord(id=row.id, run_id=row.run_id, at=row.at, kind=row.kind, detail=row.detail)
             for row in self._rows(query, backfill_id)
         )
+
+    def last_event(self, backfill_id: str) -> int:
+        query = sa.select(events.c.id).where(events.c.backfill_id == backfill_id)
+        rows = self._rows(query.order_by(events.c.id.desc()).limit(1), backfill_id)
+        return int(rows[0].id) if rows else 0
 
     def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
         first, last = span(keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from lineage_backfill.show.names import Names
 from lineage_backfill.show.text import to_the_second
 from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
+from lineage_backfill.web.cache import Listed, Look
+from lineage_backfill.web.live import PATIENCE, is_watching, live
 from lineage_backfill.web.view_models import Page
 
 _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
@@ -42,31 +45,82 @@ ACTS = {
 _REPORTED = 5_000  # most runs of a backfill whose verdict is on its first page
 
 
+#: The states of backfills that wait for a person or a time.
+_WAITING = (BackfillState.SCHEDULED, BackfillState.PAUSED, BackfillState.INTERRUPTED)
+
+
 @routes.get("/")
-def history() -> str:
-    """List the backfills, the newest first."""
+def history() -> Response:
+    """Show what is stale, runs, failed and waits, and the backfills, the newest first."""
+    look = cache().look()
+    listed = cache().listed(patience=PATIENCE if is_watching() else 0.0)
+    version = f"{listed.version} {look and look.at}"
+    return live(version, lambda: _history(listed, look))
+
+
+def _history(listed: Listed, look: Look | None) -> str:
+    """Render the first page."""
+    every, tallies = listed.document["backfills"], listed.tallies
+    states = Counter(BackfillState(one["state"]) for one in every if not one["undone_by"])
+    found = [one for one in every if _is_chosen(one)]
+    page = Page.of(found, number("page"), size=_BACKFILLS)
+    under_way = [one["id"] for one in every if BackfillState(one["state"]).is_under_way]
     with cache().backfills() as kept:
-        document = kept.history()
-        page = Page.of(document["backfills"], number("page"), size=_BACKFILLS)
-        tallies = kept.tallies(one["id"] for one in page.items)
-    is_live = any(BackfillState(one["state"]).is_under_way for one in page.items)
+        ended = kept.tallies({one["id"] for one in page.items} - tallies.keys())
     return render_template(
-        "history.html", page=page, tallies=tallies, is_live=is_live, hidden=document["hidden"]
+        "history.html",
+        page=page,
+        tallies={**tallies, **ended},
+        hidden=listed.document["hidden"],
+        given=request.args,
+        states=[one for one in BackfillState if states[one]],
+        count=states,
+        running=sum(tallies[id_].get(RunState.RUNNING, 0) for id_ in under_way),
+        waiting=sum(states[one] for one in _WAITING),
+        stale=view_models.stale_datasets(look.stale) if look and look.stale else None,
+        look=look,
+        is_live=True,
+    )
+
+
+def _is_chosen(one: Mapping[str, Any]) -> bool:
+    """Whether the search in the address finds a backfill."""
+    wanted, state = request.args.get("q", "").strip().casefold(), request.args.get("state")
+    texts = ("id", "title", "changed", "reason", "description", "submitted_by")
+    states = _WAITING if state == "waiting" else (state,)
+    return (not state or one["state"] in states) and (
+        not wanted or any(wanted in one[text].casefold() for text in texts)
     )
 
 
 @routes.get("/history.json")
 def history_json() -> Response:
-    """Return what `history --json` prints."""
-    with cache().backfills() as kept:
-        return as_json(kept.history())
+    """Return what `history --json` prints, as far as the search in the address finds it."""
+    document = cache().listed().document
+    found = [one for one in document["backfills"] if _is_chosen(one)]
+    return as_json({**document, "backfills": found})
+
+
+@routes.get("/stale.json")
+def stale_json() -> Response:
+    """Return what `stale --json` prints, as of the last look."""
+    look = cache().look(wait=True)
+    assert look is not None  # it was waited for
+    if look.stale is None:
+        raise look.error or NotFound()
+    return as_json(look.stale.to_dict())
 
 
 @routes.get("/backfills/<backfill>")
-def backfill(backfill: str) -> str:
+def backfill(backfill: str) -> Response:
     """Show one backfill."""
+    current = cache().current(backfill, patience=PATIENCE if is_watching() else 0.0)
+    return live(current.version, lambda: _backfill(current.status))
+
+
+def _backfill(status: dict[str, Any]) -> str:
+    """Render the page of a backfill."""
     with cache().backfills() as kept:
-        status = kept.status(backfill)
         lineage_says = ""
         spans: Mapping[str, tuple[Span, ...]] = {}
         try:
@@ -81,7 +135,8 @@ def backfill(backfill: str) -> str:
             except (LineageError, UsageError) as error:
                 no_report = error.full_text
     runs = status["runs"]
-    rows = Page.of(view_models.job_rows(runs), number("jobs"), size=_JOBS)
+    jobs = view_models.job_rows(runs)
+    rows = Page.of(jobs, number("jobs"), size=_JOBS)
     periods = view_models.fill(rows.items, runs, spans, cache().project.declarations.zone)
     state, job = request.args.get("state"), _chosen_job()
     listed = [
@@ -92,7 +147,7 @@ def backfill(backfill: str) -> str:
     return render_template(
         "backfill.html",
         status=status,
-        names=Names(JobRef(**run["job"]) for run in runs),
+        names=Names(row.job for row in jobs),
         particulars=[one for one in backfills.particulars(status, to_the_second) if one[1]],
         is_live=is_live,
         rows=rows,

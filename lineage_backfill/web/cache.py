@@ -7,21 +7,24 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.plans.request import Request
 from lineage_backfill.project import Project
-from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.backfills import Backfills, Current
 from lineage_backfill.workspace.catchup import Stale, find_stale
 from lineage_backfill.workspace.workspace import Workspace
 
 _FRESH = 30.0  # seconds before lineage is read again
 _LOOKED = 60.0  # seconds before what is stale is looked for again
 _REST = 20.0  # a slow look is made less often: at most one part of so many is spent on it
+_PAGES = 64  # rendered pages
 _KEPT = 16  # cached values of each kind
 T = TypeVar("T")
 
@@ -54,6 +57,18 @@ class Look:
     error: BackfillError | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """The document of all backfills, with the tallies of those under way.
+
+    Other versions differ.
+    """
+
+    document: Mapping[str, Any]
+    tallies: Mapping[str, Mapping[RunState, int]]
+    version: str
+
+
 class Looker:
     """Finds what is stale, in a thread of its own so that no page waits for it."""
 
@@ -82,12 +97,14 @@ class Looker:
 
     def _look(self) -> None:
         began, at = self._clock(), datetime.now(UTC)
+        look: Look | None = None
         try:
-            self._last = Look(at=at, stale=self._find())
+            look = Look(at=at, stale=self._find())
         except BackfillError as error:
-            self._last = Look(at=at, error=error)
+            look = Look(at=at, error=error)
         finally:
             with self._lock:
+                self._last = self._last if look is None else look
                 took = self._clock() - began
                 self._next = self._clock() + max(_LOOKED, _REST * took)
                 self._thread = None
@@ -103,6 +120,11 @@ class Cache:
         self._reading = Lock()
         self._spans = LruCache[Mapping[str, tuple[Span, ...]]]()
         self._reports = LruCache[dict[str, Any]]()
+        self._rendered = LruCache[str](_PAGES)
+        self._current: dict[str, tuple[float, Current]] = {}
+        self._following = Lock()
+        self._list: tuple[float, Listed] | None = None
+        self._listing = Lock()
         self._looker = Looker(self._find_stale, clock)
 
     def workspace(self) -> Workspace:
@@ -116,6 +138,36 @@ class Cache:
                 workspace.snapshot  # noqa: B018 - one that cannot be read is not kept
                 self._read = self._clock(), workspace
             return self._read[1]
+
+    def rendered(self, key: Hashable, render: Callable[[], str]) -> str:
+        """Return a page that was rendered for the same key; see `live`."""
+        return self._rendered.get(key, render)
+
+    def current(self, backfill: str, *, patience: float = 0.0) -> Current:
+        """Return what is known of a backfill; with `patience`, as of so many seconds ago."""
+        with self._following:
+            at, known = self._current.pop(backfill, (0.0, None))
+            if known is None or self._clock() - at > patience:
+                with self.backfills() as kept:
+                    at, known = self._clock(), kept.current(backfill, known)
+            self._current[backfill] = at, known
+            while len(self._current) > _KEPT:
+                del self._current[next(iter(self._current))]
+            return known
+
+    def listed(self, *, patience: float = 0.0) -> Listed:
+        """Return the backfills; with `patience`, as of so many seconds ago."""
+        with self._listing:
+            if self._list is None or self._clock() - self._list[0] > patience:
+                with self.backfills() as kept:
+                    document = kept.history()
+                    states = {one["id"]: one["state"] for one in document["backfills"]}
+                    running = [one for one in states if BackfillState(states[one]).is_under_way]
+                    tallies = kept.tallies(running)
+                version = sha256(repr((document, tallies)).encode()).hexdigest()
+                listed = Listed(document=document, tallies=tallies, version=version)
+                self._list = self._clock(), listed
+            return self._list[1]
 
     def look(self, *, wait: bool = False) -> Look | None:
         """Return what was stale a short time ago; None while that is not known yet."""
@@ -140,7 +192,7 @@ class Cache:
     ) -> Mapping[str, tuple[Span, ...]]:
         """Return the time spans of each run of a backfill; raises LineageError."""
         key = status["id"], len(status["runs"])  # only a tail adds runs
-        return self._spans.get(key, lambda: backfills.spans(status["id"]))
+        return self._spans.get(key, lambda: backfills.spans(status))
 
     def report(self, status: Mapping[str, Any], backfills: Backfills) -> dict[str, Any]:
         """Return the report of a backfill, made again after any of its runs moved on."""

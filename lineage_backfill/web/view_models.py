@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.model import DatasetRef, JobRef, RunState
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.staleness.partitions import PartitionState
 from lineage_backfill.web.periods import Periods
+from lineage_backfill.workspace.catchup import Stale
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -38,6 +39,7 @@ SIGNS = {
     RunState.SKIPPED: "=",
 }
 _COLUMNS = 48
+_BAD = frozenset(state for state in RunState if state.is_final and not state.is_good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +108,20 @@ class JobRow:
 
 def job_rows(runs: Iterable[Document]) -> list[JobRow]:
     """Return the jobs of a backfill, by wave."""
-    rows: dict[JobRef, JobRow] = {}
+    rows: dict[tuple[str, str], JobRow] = {}
     for run in runs:
-        job, wave = JobRef(**run["job"]), run["wave"]
-        row = rows.setdefault(job, JobRow(job=job, waves=(wave, wave)))
+        key, wave = _key(run), run["wave"]
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = JobRow(job=JobRef(*key), waves=(wave, wave))
         row.waves = min(row.waves[0], wave), max(row.waves[1], wave)
         row.counts[RunState(run["state"])] += 1
     return sorted(rows.values(), key=lambda row: (row.waves, row.job))
+
+
+def _key(run: Document) -> tuple[str, str]:
+    """Return the job of a run as a pair, which is made faster than a JobRef."""
+    return run["job"]["namespace"], run["job"]["name"]
 
 
 def fill(
@@ -128,11 +137,11 @@ def fill(
     periods = Periods.covering(every, zone, most=_COLUMNS)
     if len(periods) > 4 * _COLUMNS:
         return None
-    by_job = {row.job: row for row in rows}
+    by_job = {(row.job.namespace, row.job.name): row for row in rows}
     for row in by_job.values():
         row.cells = [Counter() for _ in range(len(periods))]
     for run in runs:
-        found = by_job.get(JobRef(**run["job"]))
+        found = by_job.get(_key(run))
         if found is not None:
             state = RunState(run["state"])
             columns = {one for span in spans.get(run["id"], ()) for one in periods.columns(span)}
@@ -149,6 +158,20 @@ def worst(counts: Mapping[RunState, int]) -> RunState | None:
 def in_states(counts: Mapping[str, int]) -> str:
     """Return the numbers of runs by state, as text."""
     return ", ".join(f"{counts[state]:,} {state}" for state in RunState if counts.get(state))
+
+
+def stale_datasets(found: Stale) -> list[tuple[DatasetRef | JobRef, int, int]]:
+    """Return what is written by stale jobs, with the stale and the missing keys; most of all first.
+
+    A job that writes nothing stands for itself.
+    """
+    rows: list[tuple[DatasetRef | JobRef, int, int]] = []
+    for one in found.jobs:
+        missing = len(one.missing)
+        if number := len(one.stale):
+            written = found.resolver.edges.writes(one.job) or (one.job,)
+            rows += [(ref, number - missing, missing) for ref in written]
+    return sorted(rows, key=lambda row: -row[1] - row[2])
 
 
 def partitions_in_states(counts: Mapping[PartitionState, int]) -> str:
@@ -174,8 +197,8 @@ def troubles(runs: Iterable[Document]) -> list[Trouble]:
     """Return the runs that did not succeed, failed ones first, grouped by job and error."""
     found: dict[tuple[JobRef, RunState, str], Trouble] = {}
     for run in runs:
-        state = RunState(run["state"])
-        if state.is_final and not state.is_good:
+        if run["state"] in _BAD:
+            state = RunState(run["state"])
             job, error = JobRef(**run["job"]), run["error"] or ""
             one = found.setdefault(
                 (job, state, error), Trouble(job=job, state=state, error=error, run=run["id"])

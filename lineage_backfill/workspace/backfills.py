@@ -22,14 +22,21 @@ from lineage_backfill.errors import (
     UnknownNameError,
 )
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import BackfillState, DatasetRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.planning.timeline import Span, spans
 from lineage_backfill.plans.document import plan_from_dict
 from lineage_backfill.plans.plan import Plan, PlannedRun
-from lineage_backfill.ports import BackfillRecord, ControlRequest, Holder, Reporter, RunStore
+from lineage_backfill.ports import (
+    BackfillRecord,
+    ControlRequest,
+    Holder,
+    Reporter,
+    RunRecord,
+    RunStore,
+)
 from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
 from lineage_backfill.runs.cutoff import without
@@ -44,6 +51,8 @@ from lineage_backfill.staleness.record import TableRecord
 from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 
+_FINAL = frozenset(state for state in RunState if state.is_final)
+_MOVED = 500  # runs that are read one by one; of more, all are
 POLL = 0.5  # seconds between two reads of a backfill that another process drives
 
 
@@ -61,6 +70,19 @@ class BackfillOutcome:
     is_orphan: bool = False
     is_left: bool = False
     had_succeeded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """The status document of a backfill as of an event; other versions have other documents.
+
+    `usual` are the usual seconds of the runs of each job.
+    """
+
+    status: dict[str, Any]
+    version: str
+    event: int
+    usual: Mapping[JobRef, float]
 
 
 class Backfills:
@@ -96,6 +118,46 @@ class Backfills:
             plan, runs = store.plan(record.id), store.runs(record.id)
             left = self._estimate(store, record).left if record.state.is_under_way else None
             return reports.status(record, plan, runs, driver, left)
+
+    @collector_paused()
+    def current(self, backfill: str, known: Current | None = None) -> Current:
+        """Return the status document of a backfill; after a `known` one only what has changed is
+        read.
+        """
+        with self.workspace.open_store() as store:
+            record, driver = _standing(store, backfill)
+            event = store.last_event(record.id)
+            version = repr((event, record, driver and driver.owner))
+            if known is not None and known.version == version:
+                return known
+            moved = self._moved(store, record.id, known) if known is not None else None
+            usual = known.usual if known is not None else usual_seconds(store.past_runs(NEWEST))
+            if known is not None and moved is not None:
+                status, runs = known.status, moved
+            else:
+                runs = store.runs(record.id)
+                status = reports.status(record, store.plan(record.id), runs, driver)
+        status = reports.moved_on(status, record, runs, driver, None)
+        if record.state.is_under_way:
+            left = Counter(
+                (one["job"]["namespace"], one["job"]["name"])
+                for one in status["runs"]
+                if one["state"] not in _FINAL
+            )
+            jobs = {JobRef(*job): number for job, number in left.items()}
+            time = Estimate(runs=jobs, usual=usual, parallel=self._parallel(record)).left
+            status |= {"time_left": reports.time_left(time)}
+        return Current(status=status, version=version, event=event, usual=usual)
+
+    @staticmethod
+    def _moved(store: RunStore, backfill: str, known: Current) -> Sequence[RunRecord] | None:
+        """Return the runs that have moved on since; None if all are to be read again."""
+        events = store.events(backfill, after=known.event)
+        ids = {one.run_id for one in events if one.run_id is not None}
+        before = {one["id"] for one in known.status["runs"]}
+        if len(ids) > _MOVED or not ids <= before or any(one.kind == "extended" for one in events):
+            return None
+        return store.runs(backfill, only=ids) if ids else ()
 
     @collector_paused()
     def report(self, backfill: str | None = None) -> dict[str, Any]:
@@ -138,13 +200,15 @@ class Backfills:
                 )
             return reports.run(record, found, store.runs(record.id), store.attempts(record.id))
 
-    def spans(self, backfill: str) -> Mapping[str, tuple[Span, ...]]:
-        """Return the time spans of each run of a backfill, by run id."""
+    def spans(self, status: Mapping[str, Any]) -> Mapping[str, tuple[Span, ...]]:
+        """Return the time spans of each run in the status document of a backfill, by run id."""
         with self.workspace.open_store() as store:
-            plan = plans_of(store, backfill)[-1]
-            runs = store.runs(backfill)
+            plan = plans_of(store, status["id"], only_shown=True)[-1]
         resolver = self.workspace.resolver_of(plan)
-        return {run.run_id: spans(resolver.job(run.job).calendar, run.partitions) for run in runs}
+        return {
+            run["id"]: spans(resolver.job(JobRef(**run["job"])).calendar, run["partitions"])
+            for run in status["runs"]
+        }
 
     def _calendars(self, now: datetime) -> Callable[[DatasetRef], Calendar]:
         """Return each dataset's calendar; the lineage is only read if it is not declared."""
@@ -240,12 +304,15 @@ class Backfills:
             for run in store.runs(record.id)
             if not (run.state.is_good if again else run.state.is_final)
         )
-        limit = self.workspace.project.declarations.limits.max_parallel
         return Estimate(
             runs=Counter(left),
             usual=usual_seconds(store.past_runs(NEWEST)),
-            parallel=max_parallel or record.settings.max_parallel or limit,
+            parallel=max_parallel or self._parallel(record),
         )
+
+    def _parallel(self, record: BackfillRecord) -> int:
+        limit = self.workspace.project.declarations.limits.max_parallel
+        return record.settings.max_parallel or limit
 
     def watch(
         self, backfill: str | None, reporter: Reporter, *, timeout: timedelta | None = None

@@ -37,6 +37,16 @@ class Stale:
     tables: Mapping[DatasetRef, TableRecord] = field(repr=False)
 
     @property
+    def stale(self) -> int:
+        """How many run keys are stale."""
+        return sum(len(one.stale) for one in self.jobs)
+
+    @property
+    def doubtful(self) -> int:
+        """How many jobs could not be judged in full."""
+        return sum(bool(one.why) for one in self.jobs)
+
+    @property
     def is_unknown(self) -> bool:
         """Whether nothing could be judged."""
         return bool(self.jobs) and all(one.is_unknown for one in self.jobs)
@@ -59,7 +69,7 @@ class Stale:
                 {"dataset": named(dataset), "why": why}
                 for dataset, why in sorted(self.silent.items())
             ],
-            "stale": sum(len(one.stale) for one in self.jobs),
+            "stale": self.stale,
             "to_run": dict(_NOTHING if self.plan is None else self.plan.totals),
         }
 

@@ -605,6 +605,20 @@ def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore
     assert store.tallies([]) == {}
 
 
+def test_what_has_moved_on_is_read_by_events(store: RunStore) -> None:
+    lease = create(store, count=3)
+    before = store.last_event("b-1")
+    assert before == store.events("b-1")[-1].id
+    store.record(lease, [submitted()], now=NOW)
+    (event,) = store.events("b-1", after=before)
+    assert store.last_event("b-1") == event.id
+    every = store.runs("b-1")
+    assert store.runs("b-1", only=[every[2].run_id, every[0].run_id]) == (every[0], every[2])
+    assert store.runs("b-1", only=[]) == ()
+    with pytest.raises(UnknownNameError):
+        store.last_event("b-none")
+
+
 def test_open_claims_are_those_under_way_with_their_leases(store: RunStore) -> None:
     for number, state in enumerate(BackfillState):
         at = NOW + timedelta(minutes=number)

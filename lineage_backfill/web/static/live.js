@@ -24,26 +24,34 @@
     if (again) again.focus({ preventScroll: true });
   };
 
+  let tag = ""; // of the page that is shown; while it is the newest, the answer is 304
+
+  const renew = (page) => {
+    const parts = [...document.querySelectorAll("[data-part]")];
+    const top = (part) => part.getBoundingClientRect().top;
+    const read = parts.find((part) => part.getBoundingClientRect().bottom > 0) || parts[0];
+    const place = top(read);
+    main.style.minHeight = `${main.offsetHeight}px`; // a shorter page could not be scrolled back
+    for (const old of parts) {
+      const fresh = page.getElementById(old.id);
+      if (fresh) exchange(old, document.adoptNode(fresh));
+    }
+    if (scrollY > 0) scrollBy(0, top(document.getElementById(read.id)) - place);
+    document.title = page.title;
+    main.dataset.live = page.querySelector("main").dataset.live;
+  };
+
   const look = async () => {
     let wait = pause;
     if (!document.hidden) {
       const began = performance.now();
       try {
-        const answer = await fetch(location.href);
-        if (!answer.ok) throw new Error(answer.statusText);
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const parts = [...document.querySelectorAll("[data-part]")];
-        const top = (part) => part.getBoundingClientRect().top;
-        const read = parts.find((part) => part.getBoundingClientRect().bottom > 0) || parts[0];
-        const place = top(read);
-        main.style.minHeight = `${main.offsetHeight}px`; // a shorter page could not be scrolled back
-        for (const old of parts) {
-          const fresh = page.getElementById(old.id);
-          if (fresh) exchange(old, document.adoptNode(fresh));
+        const answer = await fetch(location.href, { headers: tag ? { "If-None-Match": tag } : {} });
+        if (!answer.ok && answer.status !== 304) throw new Error(answer.statusText);
+        if (answer.ok) {
+          renew(new DOMParser().parseFromString(await answer.text(), "text/html"));
+          tag = answer.headers.get("ETag") || "";
         }
-        if (scrollY > 0) scrollBy(0, top(document.getElementById(read.id)) - place);
-        document.title = page.title;
-        main.dataset.live = page.querySelector("main").dataset.live;
         lost.hidden = true;
       } catch {
         lost.hidden = false;
