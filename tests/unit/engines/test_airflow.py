@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import responses
+from msgspec import structs
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings
@@ -98,6 +99,26 @@ def test_the_next_step_where(
     shown_run = None if found is None else DagRun(found, shown)
     found_act = decide(shown_run, ONE.tasks, **mark)
     assert isinstance(found_act, str) if act is None else found_act is act
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds", "is_late"),
+    [
+        ("running", 1, True),
+        ("running", -1, False),
+        ("success", 0, False),
+        ("queued", -1, True),  # its try before began then
+        ("scheduled", None, True),
+        (None, -1, False),  # cleared: Airflow has not counted its next try yet
+        (None, None, False),
+    ],
+)
+def test_a_try_is_late_if_it_begins_after_the_inputs_were_written(
+    state: str | None, seconds: int | None, is_late: bool
+) -> None:
+    since = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    at = None if seconds is None else since + timedelta(seconds=seconds)
+    assert structs.replace(view(state), start_date=at).is_late(since) is is_late
 
 
 def test_why_an_attempt_fails() -> None:
