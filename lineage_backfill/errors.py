@@ -231,6 +231,15 @@ class ServiceUnreachableError(LineageError):
     exit_code = 7
 
 
+class TokenExpiredError(ServiceUnreachableError):
+    """The token of an engine has expired, or is not valid.
+
+    Nothing is lost. Renew the token, then continue the backfill with `lineage-backfill resume`.
+    """
+
+    code = "LB-204"
+
+
 class HTTPStatusError(LineageError):
     """A lineage service that answers with an error.
 

@@ -17,6 +17,7 @@ from lineage_backfill.errors import (
     EngineError,
     GuardRailError,
     ServiceUnreachableError,
+    TokenExpiredError,
 )
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Outcome
 
@@ -63,7 +64,7 @@ class WatchingEngine(Engine, Generic[Watched]):
         self._watched: dict[str, Watched] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
-        self._expired: tuple[int, ServiceUnreachableError] | None = None
+        self._expired: tuple[int, TokenExpiredError] | None = None
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -86,10 +87,6 @@ class WatchingEngine(Engine, Generic[Watched]):
     @abstractmethod
     def look_at_all(self, under_way: Sequence[Watched]) -> None:
         """Poll the service, and finish the attempts that have ended."""
-
-    @abstractmethod
-    def has_expired(self) -> bool:
-        """Whether the last request failed because the token has expired."""
 
     # The port
 
@@ -120,7 +117,7 @@ class WatchingEngine(Engine, Generic[Watched]):
         return handle
 
     def poll(self, handle: str) -> Outcome:
-        """Return the outcome; raises ServiceUnreachableError if the token stays expired."""
+        """Return the outcome; raises TokenExpiredError if the token stays expired."""
         if handle in self._outcomes:
             return self._outcomes[handle]
         if self._expired is not None and self._expired[0] >= _EXPIRED_POLLS:
@@ -182,10 +179,10 @@ class WatchingEngine(Engine, Generic[Watched]):
                 if last != str(error):
                     last = str(error)
                     _log.warning("%s; retrying every %g s. %s", last, self._poll, error.hint)
-                if self.has_expired() and isinstance(error, ServiceUnreachableError):
+                if isinstance(error, TokenExpiredError):
                     self._count_expired(error)
 
-    def _count_expired(self, error: ServiceUnreachableError) -> None:
+    def _count_expired(self, error: TokenExpiredError) -> None:
         """End the backfill, which can be resumed, if the token stays expired."""
         number = (self._expired[0] if self._expired else 0) + 1
         self._expired = number, error

@@ -15,6 +15,7 @@ from lineage_backfill.errors import (
     ConfigError,
     EngineRefusalError,
     ServiceUnreachableError,
+    TokenExpiredError,
     UnfitRunError,
 )
 from lineage_backfill.http import BUSY, Answer, HttpClient, HttpSettings
@@ -63,8 +64,7 @@ class AirflowApi:
     """Client of one Airflow.
 
     A token is asked for again once it has expired. Read requests are repeated. Raises
-    EngineRefusalError, and ServiceUnreachableError if Airflow does not answer or the token has
-    expired.
+    EngineRefusalError, ServiceUnreachableError if Airflow does not answer, and TokenExpiredError.
     """
 
     def __init__(self, settings: AirflowSettings) -> None:
@@ -76,8 +76,6 @@ class AirflowApi:
         self._token = ""
         self._renewing = Lock()
         self._ahead = 0.0  # seconds that Airflow's clock is ahead of this one, at most
-        #: Whether the last request failed because the token has expired.
-        self.has_expired = False
 
     def close(self) -> None:
         """Close the connections."""
@@ -186,9 +184,8 @@ class AirflowApi:
         answer = send(token)
         if _is_stale(answer) and (renewed := self._renew(token)) != token:
             answer = send(renewed)
-        self.has_expired = _is_stale(answer)
-        if self.has_expired:
-            raise ServiceUnreachableError(
+        if _is_stale(answer):
+            raise TokenExpiredError(
                 f"the token for Airflow at {self.url} has expired, or is not valid",
                 hint="Renew it, then `resume`: nothing is lost. A `token` may be read again from a"
                 ' file ("file:PATH") or a command; `username` and `password` renew it by'

@@ -291,9 +291,6 @@ class AirflowEngine(WatchingEngine[_Attempt]):
     def is_sent(self, one: _Attempt) -> bool:
         return one.origin is not None
 
-    def has_expired(self) -> bool:
-        return self._api.has_expired
-
     # Reading Airflow
 
     def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:

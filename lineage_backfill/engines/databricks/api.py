@@ -21,7 +21,12 @@ from databricks.sdk.errors import (
 )
 from databricks.sdk.errors.base import DatabricksError
 
-from lineage_backfill.errors import ConfigError, EngineRefusalError, ServiceUnreachableError
+from lineage_backfill.errors import (
+    ConfigError,
+    EngineRefusalError,
+    ServiceUnreachableError,
+    TokenExpiredError,
+)
 
 _T = TypeVar("_T")
 _BUSY = (TooManyRequests, InternalError, TemporarilyUnavailable, DeadlineExceeded)
@@ -33,8 +38,8 @@ _REPEATED = 20  # seconds in which the SDK repeats a request to a busy workspace
 class Workspace:
     """Client of one workspace; without `host`, `profile` and `token`, the SDK finds its own.
 
-    `token` is asked again once its token has expired. Raises EngineRefusalError, and
-    ServiceUnreachableError if there is no answer or the token has expired.
+    `token` is asked again once its token has expired. Raises EngineRefusalError,
+    ServiceUnreachableError if there is no answer, and TokenExpiredError.
     """
 
     def __init__(
@@ -49,8 +54,6 @@ class Workspace:
         self._timeout = timeout
         self._made: WorkspaceClient | None = None
         self._making = Lock()
-        #: Whether the last request failed because the token has expired.
-        self.has_expired = False
 
     @property
     def _client(self) -> WorkspaceClient:
@@ -79,7 +82,6 @@ class Workspace:
 
     def ask(self, call: Callable[[WorkspaceClient], _T]) -> _T:
         """Return what a call of the SDK answers."""
-        self.has_expired = False
         try:
             return call(self._client)
         except (Unauthenticated, PermissionDenied) as error:
@@ -110,9 +112,9 @@ class Workspace:
                 hint="Give the engine `profile`, or `host` and `token`.",
             ) from error
 
-    def _expired(self, message: str) -> ServiceUnreachableError:
-        self.has_expired, self._made = True, None
-        return ServiceUnreachableError(
+    def _expired(self, message: str) -> TokenExpiredError:
+        self._made = None
+        return TokenExpiredError(
             f"the token for Databricks has expired, or is not valid: {message}",
             hint="Renew it, then `resume`: nothing is lost. A `token` may be read again from a file"
             ' ("file:PATH") or a command; a `profile` with OAuth renews its own.',

@@ -397,9 +397,6 @@ class DatabricksEngine(WatchingEngine[_Attempt]):
     def is_sent(self, one: _Attempt) -> bool:
         return True
 
-    def has_expired(self) -> bool:
-        return self._workspace.has_expired
-
     def _stop(self, one: _Attempt) -> None:
         if (run_id := one.run_id) is not None:
             self._find(lambda to: to.jobs.cancel_run(run_id).response)
