@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from flask import Response, render_template, request
@@ -28,8 +30,13 @@ from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, num
 from lineage_backfill.web.cache import Listed, Look
 from lineage_backfill.web.live import PATIENCE, is_watching, live
 from lineage_backfill.web.view_models import Page
+from lineage_backfill.workspace.actions import audit
+from lineage_backfill.workspace.workspace import Workspace
 
 _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
+_TROUBLES, _WRITTEN, _ACTS = 20, 10, 20
+_ACTS_SENT = 500  # as JSON
+_LOGS, _LINES, _LOG_END = 3, 15, 8 * 1024  # failed runs whose log ends on the page: lines, bytes
 _TAIL = 64 * 1024  # bytes of a log on its page
 _WHOLE_LOG = 4 * 1024 * 1024
 #: What a page can do, and the box to tick before that.
@@ -111,39 +118,67 @@ def stale_json() -> Response:
     return as_json(look.stale.to_dict())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the page of a backfill shows besides its status, or why it cannot."""
+
+    spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+    no_spans: str = ""
+    report: Mapping[str, Any] | None = None
+    no_report: str = ""
+
+
 @routes.get("/backfills/<backfill>")
 def backfill(backfill: str) -> Response:
     """Show one backfill."""
     current = cache().current(backfill, patience=PATIENCE if is_watching() else 0.0)
-    return live(current.version, lambda: _backfill(current.status))
+    seen = _seen(current.status)
+    version = f"{current.version} {seen.no_spans} {seen.no_report}"
+    return live(version, lambda: _backfill(current.status, seen))
 
 
-def _backfill(status: dict[str, Any]) -> str:
-    """Render the page of a backfill."""
+def _seen(status: dict[str, Any]) -> _Seen:
+    seen = _Seen()
+    try:
+        seen = replace(seen, spans=cache().spans(status))
+    except (LineageError, UsageError) as error:
+        seen = replace(seen, no_spans=error.full_text)
+    is_live = BackfillState(status["state"]).is_under_way
+    if is_live or len(status["runs"]) > _REPORTED:
+        return seen
+    try:
+        with cache().backfills() as kept:
+            return replace(seen, report=cache().report(status, kept))
+    except (LineageError, UsageError) as error:
+        return replace(seen, no_report=error.full_text)
+
+
+def _log_ends(id_: str, troubles: Iterable[view_models.Trouble]) -> dict[str, str]:
+    """Return the last lines that the first failed runs have left, by run."""
+    found = {}
     with cache().backfills() as kept:
-        lineage_says = ""
-        spans: Mapping[str, tuple[Span, ...]] = {}
-        try:
-            spans = cache().spans(status, kept)
-        except (LineageError, UsageError) as error:
-            lineage_says = error.full_text
-        is_live = BackfillState(status["state"]).is_under_way
-        report, no_report = None, ""
-        if not is_live and len(status["runs"]) <= _REPORTED:
-            try:
-                report = cache().report(status, kept)
-            except (LineageError, UsageError) as error:
-                no_report = error.full_text
+        failed = (one.first for one in troubles if one.state is RunState.FAILED)
+        for run in islice(failed, _LOGS):
+            with suppress(UnknownNameError):
+                log = kept.attempt_log(id_, run["id"], run["attempt"], most=_LOG_END)
+                found[run["id"]] = "\n".join(log.splitlines()[-_LINES:])
+    return found
+
+
+def _backfill(status: dict[str, Any], seen: _Seen) -> str:
+    """Render the page of a backfill."""
+    is_live, report = BackfillState(status["state"]).is_under_way, seen.report
     runs = status["runs"]
     jobs = view_models.job_rows(runs)
     rows = Page.of(jobs, number("jobs"), size=_JOBS)
-    periods = view_models.fill(rows.items, runs, spans, cache().project.declarations.zone)
+    periods = view_models.fill(rows.items, runs, seen.spans, cache().project.declarations.zone)
     state, job = request.args.get("state"), _chosen_job()
     listed = [
         run
         for run in runs
         if (not state or run["state"] == state) and (job is None or JobRef(**run["job"]) == job)
     ]
+    troubles = Page.of(view_models.troubles(runs), 1, size=_TROUBLES)
     return render_template(
         "backfill.html",
         status=status,
@@ -152,17 +187,24 @@ def _backfill(status: dict[str, Any]) -> str:
         is_live=is_live,
         rows=rows,
         periods=periods,
-        lineage_says=lineage_says,
-        troubles=Page.of(view_models.troubles(runs), 1, size=_JOBS),
+        lineage_says=seen.no_spans,
+        troubles=troubles,
+        log_ends=_log_ends(status["id"], troubles.items),
         cut_off=[run for run in runs if run["cut_off"]][:_JOBS],
-        runs=Page.of(listed, number("page"), size=_RUNS),
+        runs=Page.of(view_models.first_of_all(listed), number("page"), size=_RUNS),
         state=state,
         job=job,
         states=[one for one in RunState if status["totals"][one]],
         took=backfills.took,
         report=report,
         sentence="" if is_live else backfills.outcome(status, report),
-        no_report=no_report,
+        no_report=seen.no_report,
+        outputs=list(backfills.outputs(report, backfills.names_in(report)))[:_WRITTEN]
+        if report is not None
+        else (),
+        columns=backfills.OUTPUTS,
+        mark=backfills.mark,
+        done=audit(Workspace(cache().project), _ACTS, status["id"])["acts"],
         commands=_commands(status),
         acts=ACTS,
     )
@@ -203,6 +245,14 @@ def backfill_json(backfill: str) -> Response:
     """Return what `status --json` prints."""
     with cache().backfills() as kept:
         return as_json(kept.status(backfill))
+
+
+@routes.get("/backfills/<backfill>/audit.json")
+def backfill_acts_json(backfill: str) -> Response:
+    """Return the newest acts on one backfill."""
+    with cache().backfills() as kept:
+        id_ = kept.status(backfill)["id"]
+    return as_json(audit(Workspace(cache().project), _ACTS_SENT, id_))
 
 
 @routes.get("/backfills/<backfill>/report")

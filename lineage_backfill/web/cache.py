@@ -187,12 +187,15 @@ class Cache:
     def _snapshot(self) -> LineageSnapshot:
         return self.workspace().snapshot
 
-    def spans(
-        self, status: Mapping[str, Any], backfills: Backfills
-    ) -> Mapping[str, tuple[Span, ...]]:
+    def spans(self, status: Mapping[str, Any]) -> Mapping[str, tuple[Span, ...]]:
         """Return the time spans of each run of a backfill; raises LineageError."""
         key = status["id"], len(status["runs"])  # only a tail adds runs
-        return self._spans.get(key, lambda: backfills.spans(status))
+
+        def find() -> Mapping[str, tuple[Span, ...]]:
+            with self.backfills() as kept:
+                return kept.spans(status)
+
+        return self._spans.get(key, find)
 
     def report(self, status: Mapping[str, Any], backfills: Backfills) -> dict[str, Any]:
         """Return the report of a backfill, made again after any of its runs moved on."""

@@ -63,6 +63,7 @@ def make_pages(
     )
     pages.jinja_env.filters.update(
         safe_text=safe,
+        safe_lines=lambda text: "\n".join(map(safe, text.splitlines())),
         keys=_keys,
         some_keys=lambda keys: keys_in_words(tuple(keys), most=20),
         all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), most=50),

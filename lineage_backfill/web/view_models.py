@@ -38,6 +38,7 @@ SIGNS = {
     RunState.SUCCEEDED: "✓",
     RunState.SKIPPED: "=",
 }
+_AHEAD = {RunState.FAILED: 0, RunState.RUNNING: 1, RunState.SUBMITTED: 2}
 _COLUMNS = 48
 _BAD = frozenset(state for state in RunState if state.is_final and not state.is_good)
 
@@ -183,26 +184,39 @@ def partitions_in_states(counts: Mapping[PartitionState, int]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Trouble:
-    """Runs of one job with the same problem; `run` is the first of them."""
+    """Runs with the same problem: how many, and those of each job; `first` is one of them."""
 
-    job: JobRef
     state: RunState
     error: str
-    run: str
+    first: Document
     runs: int = 0
+    jobs: dict[JobRef, TroubledJob] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class TroubledJob:
+    """The partitions of a job that have a problem; `run` is the first of its runs."""
+
+    run: str
     partitions: list[Any] = field(default_factory=list)
 
 
 def troubles(runs: Iterable[Document]) -> list[Trouble]:
-    """Return the runs that did not succeed, failed ones first, grouped by job and error."""
-    found: dict[tuple[JobRef, RunState, str], Trouble] = {}
+    """Return the runs that did not succeed, failed ones first, grouped by their errors.
+
+    Of several errors in one state the one of most runs comes first.
+    """
+    found: dict[tuple[RunState, str], Trouble] = {}
     for run in runs:
         if run["state"] in _BAD:
             state = RunState(run["state"])
             job, error = JobRef(**run["job"]), run["error"] or ""
-            one = found.setdefault(
-                (job, state, error), Trouble(job=job, state=state, error=error, run=run["id"])
-            )
+            one = found.setdefault((state, error), Trouble(state=state, error=error, first=run))
             one.runs += 1
-            one.partitions += run["partitions"]
-    return sorted(found.values(), key=lambda one: _FIRST.index(one.state))
+            one.jobs.setdefault(job, TroubledJob(run=run["id"])).partitions += run["partitions"]
+    return sorted(found.values(), key=lambda one: (_FIRST.index(one.state), -one.runs))
+
+
+def first_of_all(runs: Iterable[Document]) -> list[Document]:
+    """Return runs as planned, but the failed ones first, and then those under way."""
+    return sorted(runs, key=lambda run: _AHEAD.get(run["state"], len(_AHEAD)))

@@ -127,7 +127,8 @@ class Backfills:
         with self.workspace.open_store() as store:
             record, driver = _standing(store, backfill)
             event = store.last_event(record.id)
-            version = repr((event, record, driver and driver.owner))
+            acts = store.acts(1, backfill_id=record.id)
+            version = repr((event, record, driver and driver.owner, acts))
             if known is not None and known.version == version:
                 return known
             moved = self._moved(store, record.id, known) if known is not None else None

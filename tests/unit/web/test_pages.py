@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from flask.testing import FlaskClient
 
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plans.plan import PlannedRun
-from lineage_backfill.ports import EngineRun, Origin
+from lineage_backfill.ports import Act, EngineRun, Origin
 from lineage_backfill.store.schema import VERSION_TABLE
 from lineage_backfill.web.pages import make_pages
 from lineage_backfill.workspace.environment import open_project
@@ -142,6 +144,43 @@ def test_one_backfill(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) ->
     assert document(pages, "/backfills/b-1.json", "status")["totals"]["succeeded"] == 20
 
 
+def test_failures_are_grouped_by_their_text_with_the_end_of_a_log(tmp_path: Path) -> None:
+    shop = Shop.of(tmp_path, [("one", "feed", "clean_1"), ("two", "feed", "clean_2")])
+    runs = shop.backfill()
+    failed = [run for run in runs if str(run.partitions[0]) < "2024-01-02T02"]
+    shop.drive(failed, RunState.FAILED, error="no column <b>vat</b>")
+    shop.drive(runs[10:11], RunState.FAILED, error="the disk is full")
+    page = read(make_pages(shop.project).test_client(), "/backfills/b-1")
+    text = str(page)
+    assert text.count("no column <b>vat</b>") == 1
+    one = text.index("no column <b>vat</b>")
+    assert "the log of the first" in text[one : text.index("the disk is full")], "most runs first"
+    assert f"{len(failed)} one 2024-01-02T00 +1 two 2024-01-02T00 +1" in text
+    assert r"line one of 2024-01-02T00 <b>the \x1b[1mend</b>" in text
+    assert "b" not in {tag for tag, _ in page.tags}
+    (tmp_path / ".lineage-backfill" / "backfills").rename(tmp_path / "elsewhere")
+    new = make_pages(shop.project).test_client()
+    assert "line one" not in str(read(new, "/backfills/b-1")), "the log is not on this machine"
+
+
+def test_a_page_says_who_did_what_to_the_backfill(shop: Shop, pages: FlaskClient) -> None:
+    for id_ in ("b-1", "b-2"):
+        shop.backfill(id_)
+    assert "Who did what" not in str(read(pages, "/backfills/b-1"))
+    at, why = datetime(2024, 1, 6, tzinfo=UTC), "<i>it is driven</i>"
+    with shop.store() as store:
+        acts = (("b-1", "pause", ""), ("b-1", "retry", why), ("b-2", "cancel", ""))
+        for place, (id_, verb, refused) in enumerate(acts):
+            act = Act(key=str(place), at=at, who=HOSTILE, door="pages", verb=verb)
+            store.end_act(replace(act, backfill_id=id_, refused=refused))
+    page = str(read(pages, "/backfills/b-1"))
+    assert "Who did what to it" in page
+    assert "retry refused <i>it is driven</i>" in page
+    assert "cancel" not in page.partition("Who did what to it")[2]
+    found = document(pages, "/backfills/b-1/audit.json", "audit")["acts"]
+    assert {one["act"] for one in found} == {"pause", "retry"}
+
+
 def test_a_command_on_a_page_names_the_target(tmp_path: Path) -> None:
     file = Shop.of(tmp_path).folder / "lineage-backfill.toml"
     shop = Shop(tmp_path, open_project(file, target="prod"))
@@ -173,6 +212,8 @@ def test_an_ended_backfill_says_whether_touched_is_planned(shop: Shop, pages: Fl
     page = read(pages, "/backfills/b-1")
     assert "exactly as planned" in str(page)
     assert "lineage-backfill undo b-1" in str(page)
+    assert "Rows before and after" in str(page)
+    assert "✓ clean 4 4 4 4 8" in str(page)
     assert ("main", {"id": "main", "data-live": "no"}) in page.tags
     assert "http-equiv" not in {name for _, given in page.tags for name in given}
     report = read(pages, "/backfills/b-1/report")
