@@ -66,6 +66,13 @@ def around(
     return View.of(starts, edges, starts)
 
 
+def between(graph: Graph, one: Ref, other: Ref) -> View:
+    """Return all paths along the data from one job or dataset to another; no edges if none."""
+    above = within(graph.reverse(copy=False), [other], None)
+    on_the_way = within(graph, [one], None) & above
+    return View.of([one, other], graph.subgraph(on_the_way).edges, [one, other])
+
+
 def among(graph: Graph, jobs: Collection[JobRef]) -> View:
     """Return the jobs with all that they read and write."""
     return View.of(jobs, [*graph.in_edges(jobs), *graph.out_edges(jobs)])

@@ -43,6 +43,9 @@ _PARAMETERS = FIELDS | frozenset(
         "q",
         "state",
         "within",
+        "from",
+        "to",
+        "depth",
     )
 )
 
@@ -67,8 +70,12 @@ def here(**changed: Any) -> str:
 
 def link(ref: Ref, text: str) -> Markup:
     """Return the name of a dataset or a job as a link to its page."""
-    address = url_for("pages.node", kind=ref.kind, namespace=ref.namespace, name=ref.name)
-    return Markup('<a class="{}" href="{}">{}</a>').format(ref.kind, address, text)
+    return Markup('<a class="{}" href="{}">{}</a>').format(ref.kind, address_of(ref), text)
+
+
+def address_of(ref: Ref) -> str:
+    """Return the address of the page of a dataset or a job."""
+    return url_for("pages.node", kind=ref.kind, namespace=ref.namespace, name=ref.name)
 
 
 def number(name: str) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from flask import Response, render_template, request
+from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
 from lineage_backfill.critic import in_force
@@ -17,41 +20,118 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.project.resolve.resolver import DatasetFacts, JobFacts
 from lineage_backfill.show import lineage as presentation
 from lineage_backfill.show import views, words
+from lineage_backfill.show.draw import Node
 from lineage_backfill.show.names import Names
 from lineage_backfill.show.text import counted
-from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
+from lineage_backfill.staleness.partitions import PartitionState
+from lineage_backfill.web import view_models
+from lineage_backfill.web.answers import (
+    DRAWN,
+    Ref,
+    address_of,
+    as_json,
+    as_svg,
+    cache,
+    number,
+    routes,
+)
 from lineage_backfill.web.strip import SIGNS, strip
+from lineage_backfill.web.svg import svg
 from lineage_backfill.web.view_models import Page
 from lineage_backfill.workspace.catchup import WRITES, partitions_document
+from lineage_backfill.workspace.named import NameLookup
 from lineage_backfill.workspace.workspace import Workspace
 
 _NODES = 100  # rows on a page
+_DRAWN = 600  # most nodes of the picture
+_NAMES = 500  # most names that the form proposes
 
 
 @routes.get("/lineage")
 def lineage() -> str:
-    """List the jobs or datasets of the lineage that match a search."""
+    """Draw the lineage, or what lies on the paths from and to a name, and list its names."""
     workspace = cache().workspace()
     snapshot = workspace.resolver.edges.shown
     kind = "dataset" if request.args.get("kind") == "dataset" else "job"
-    wanted = request.args.get("q", "").strip()
+    wanted = request.args.get("q", "").strip().casefold()
+    try:
+        seen, wrong = _seen(workspace), ""
+    except UsageError as error:
+        seen, wrong = view.whole(workspace.graph), error.full_text
+    look = cache().look()
+    stale = look.stale if look is not None else None
     nodes: list[Any] = list((snapshot.datasets if kind == "dataset" else snapshot.jobs).values())
+    drawn = set(seen.nodes)
     found = sorted(
-        (one for one in nodes if wanted.casefold() in str(one.ref).casefold()),
+        (one for one in nodes if wanted in str(one.ref).casefold() and one.ref in drawn),
         key=lambda one: one.ref,
     )
+    states = view_models.states_of(seen.nodes, stale)
+    is_drawn = len(seen.nodes) <= _DRAWN
     return render_template(
         "lineage.html",
         snapshot=snapshot,
         of_project=words.of_project,
         kind=kind,
-        wanted=wanted,
+        given=request.args,
+        wrong=wrong,
+        seen=seen,
+        found=found,
+        most=_DRAWN,
         page=Page.of(found, number("page"), size=_NODES),
         names=Names([*snapshot.jobs, *snapshot.datasets]),
         calendar=lambda ref: _calendar(workspace, ref),
         families=workspace.resolver.families,
-        is_drawn=not wanted and len(snapshot.jobs) + len(snapshot.datasets) <= DRAWN,
+        picture=Markup(_picture(seen, states, wanted)) if is_drawn else "",  # noqa: S704 - escaped
+        states=states,
+        signs_of_states=SIGNS,
+        known=[str(ref) for ref in sorted(workspace.resolver.edges.datasets)][:_NAMES],
+        look=look,
     )
+
+
+def _seen(workspace: Workspace) -> view.View:
+    """Return the part of the lineage that the address asks for; raises UsageError."""
+    names, graph = NameLookup(workspace.resolver), workspace.graph
+    one, other = (_named(names, request.args.get(end, "").strip()) for end in ("from", "to"))
+    depth = request.args.get("depth", type=int)
+    if one is not None and other is not None:
+        return view.between(graph, one, other)
+    if one is None and other is None:
+        return view.whole(graph)
+    starts = [ref for ref in (one, other) if ref is not None]
+    return view.around(graph, starts, down=one is not None, up=other is not None, depth=depth)
+
+
+def _named(names: NameLookup, text: str) -> Ref | None:
+    """Return the dataset or job of a name, None for an empty one; raises UnknownNameError."""
+    if not text:
+        return None
+    if (job := text.removeprefix("job:")) != text:
+        return names.job(job)
+    try:
+        return names.dataset(text.removeprefix("dataset:"))
+    except UnknownNameError:
+        if not names.is_job(text):
+            raise
+        return names.job(text)
+
+
+def _picture(seen: view.View, states: Mapping[Ref, PartitionState], wanted: str) -> str:
+    """Draw a part of the lineage in the page; what is searched for stands out."""
+
+    def lines(node: Node) -> Node:
+        state = states.get(node.key)  # type: ignore[call-overload]
+        return replace(node, lines=(f"{SIGNS[state]} {node.lines[0]}",)) if state else node
+
+    def links(node: Node) -> tuple[str, str]:
+        ref: Any = node.key
+        found = "found" if wanted and wanted in str(ref).casefold() else ""
+        kind = " ".join(filter(None, (states.get(ref, ""), found, node.mark)))
+        return address_of(ref), kind
+
+    drawing = views.drawing(seen)
+    return svg(replace(drawing, nodes=tuple(map(lines, drawing.nodes))), links)
 
 
 @routes.get("/lineage.json")
@@ -76,7 +156,7 @@ def graph_svg() -> Response:
 def _view(workspace: Workspace) -> view.View:
     """Return the whole lineage, or one name with its neighbours."""
     if "name" not in request.args:
-        return view.whole(workspace.graph)
+        return _seen(workspace)
     return _around(workspace, _ref(workspace, request.args.get("kind", "job")))
 
 

@@ -15,18 +15,10 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse, parse_partitions
 from lineage_backfill.staleness.partitions import PartitionState, PartitionStates
 from lineage_backfill.web.periods import Periods
+from lineage_backfill.web.view_models import WORST
 
 _CELLS = 60  # of a strip; where there are more keys, each shows a period
 _STATIC = 200  # keys without time of each state
-#: A cell with partitions in several states shows the first of these.
-_FIRST = (
-    PartitionState.STALE,
-    PartitionState.MISSING,
-    PartitionState.RUNNING,
-    PartitionState.UNKNOWN,
-    PartitionState.FRESH,
-    PartitionState.EXPIRED,
-)
 SIGNS = {
     PartitionState.STALE: "~",
     PartitionState.MISSING: "+",
@@ -50,7 +42,7 @@ class Cell:
     @property
     def state(self) -> PartitionState:
         """The most important of its states."""
-        return next(state for state in _FIRST if state in self.counts)
+        return next(state for state in WORST if state in self.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

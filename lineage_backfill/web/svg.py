@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from lineage_backfill.show.draw import COLOURS, Drawing, Edge, Node
@@ -23,8 +23,15 @@ _ARROW = """\
 orient="auto"><path d="M0 0L8 4L0 8z" fill="#8c959f"/></marker></defs>"""
 
 
-def svg(drawing: Drawing) -> str:
-    """Return the drawing as SVG: data flows from left to right."""
+#: Returns the address and the class of a node.
+Links = Callable[[Node], tuple[str, str]]
+
+
+def svg(drawing: Drawing, links: Links | None = None) -> str:
+    """Return the drawing as SVG: data flows from left to right.
+
+    With `links` it is a part of a page: its nodes are links, and the page has its styles.
+    """
     sizes = [_size(node) for node in drawing.nodes]
     number = drawing.numbered()
     edges = {(number[edge.source], number[edge.target]): edge for edge in drawing.known_edges()}
@@ -39,13 +46,14 @@ def svg(drawing: Drawing) -> str:
     height = layout.height + 3 * _MARGIN
     title = escape(safe(drawing.title))
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    role = "img" if links is None else "group"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{title}</title>",
-        f"<style>{_STYLE}</style>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="{role}" aria-label="{title}">',
         _ARROW,
-        f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>',
     ]
+    if links is None:
+        parts += [f"<title>{title}</title>", f"<style>{_STYLE}</style>"]
+        parts += [f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>']
     for (one, other), edge in edges.items():
         side = 0.5 if places[one][0] <= places[other][0] else -0.5
         start = (places[one][0] + side * sizes[one][0], places[one][1])
@@ -53,7 +61,12 @@ def svg(drawing: Drawing) -> str:
         bends = map(_shifted, layout.ways[one, other])
         middle = ends[places[one][0]] + across / 2 if side > 0 else (start[0] + end[0]) / 2
         parts.append(_curve(edge, [start, *bends, end], middle))
-    parts += map(_shape, drawing.nodes, places, sizes)
+    for node, place, size_of in zip(drawing.nodes, places, sizes, strict=True):
+        shape = _shape(node, place, size_of)
+        if links is not None:
+            address, kind = links(node)
+            shape = f'<a href="{escape(address)}" class="{escape(kind)}">{shape}</a>'
+        parts.append(shape)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from lineage_backfill.model import DatasetRef, JobRef, RunState
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.staleness.partitions import PartitionState
+from lineage_backfill.staleness.staleness import Staleness
 from lineage_backfill.web.periods import Periods
 from lineage_backfill.workspace.catchup import Stale
 
@@ -38,6 +39,15 @@ SIGNS = {
     RunState.SUCCEEDED: "✓",
     RunState.SKIPPED: "=",
 }
+#: Of partitions in several states the first of these counts.
+WORST = (
+    PartitionState.STALE,
+    PartitionState.MISSING,
+    PartitionState.RUNNING,
+    PartitionState.UNKNOWN,
+    PartitionState.FRESH,
+    PartitionState.EXPIRED,
+)
 _AHEAD = {RunState.FAILED: 0, RunState.RUNNING: 1, RunState.SUBMITTED: 2}
 _COLUMNS = 48
 _BAD = frozenset(state for state in RunState if state.is_final and not state.is_good)
@@ -173,6 +183,35 @@ def stale_datasets(found: Stale) -> list[tuple[DatasetRef | JobRef, int, int]]:
             written = found.resolver.edges.writes(one.job) or (one.job,)
             rows += [(ref, number - missing, missing) for ref in written]
     return sorted(rows, key=lambda row: -row[1] - row[2])
+
+
+def states_of(
+    refs: Iterable[DatasetRef | JobRef], found: Stale | None
+) -> dict[DatasetRef | JobRef, PartitionState]:
+    """Return the worst state of each job, and of each dataset by the jobs that write it.
+
+    What no job writes has none.
+    """
+    if found is None:
+        return {}
+    jobs = {one.job: _state_of(one) for one in found.jobs}
+    states = {}
+    for ref in refs:
+        edges = found.resolver.edges
+        writers = (ref,) if isinstance(ref, JobRef) else edges.writers.get(ref, ())
+        if held := {jobs[job] for job in writers if job in jobs}:
+            states[ref] = next(one for one in WORST if one in held)
+    return states
+
+
+def _state_of(one: Staleness) -> PartitionState:
+    if one.older:
+        return PartitionState.STALE
+    if one.missing:
+        return PartitionState.MISSING
+    if one.running:
+        return PartitionState.RUNNING
+    return PartitionState.UNKNOWN if one.why else PartitionState.FRESH
 
 
 def partitions_in_states(counts: Mapping[PartitionState, int]) -> str:

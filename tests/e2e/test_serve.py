@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -131,9 +132,48 @@ def pages_from(browser: webdriver.Chrome, address: str) -> list[tuple[str, str]]
         assert not browser.title.startswith("broken")
         images = "return [...document.images].every((one) => one.naturalWidth > 0)"
         assert browser.execute_script(images), page
-        links = browser.find_elements(By.CSS_SELECTOR, "a[href]")
-        todo += [link.get_attribute("href") or "" for link in links]
+        todo += browser.execute_script("return [...document.links].map((one) => one.href)")
     return seen
+
+
+@needs_browser
+def test_the_lineage_is_zoomed_moved_and_searched_in_a_browser(shop: Shop, tmp_path: Path) -> None:
+    chain = [(f"job_{n}", f"table_{n}", f"table_{n + 1}") for n in range(12)]
+    shop.lineage(*chain, (HOSTILE, "table_3", HOSTILE))
+    width = "return document.querySelector('[data-graph] svg').width.baseVal.value"
+    left = "return document.querySelector('[data-graph]').scrollLeft"
+    with serving(shop) as (address, _), browsing(tmp_path / "browser") as browser:
+        for wide in (400, 1600):
+            resize(browser, wide)
+            browser.get(f"{address}lineage")
+            frame = browser.find_element(By.CSS_SELECTOR, "[data-graph]")
+            fitted = browser.execute_script(width)
+            browser.find_element(By.CSS_SELECTOR, "[data-zoom=one]").click()
+            natural = browser.execute_script(width)
+            assert natural > fitted
+            browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
+            assert browser.execute_script(width) == pytest.approx(1.25 * natural)
+            assert browser.execute_script(left) > 0, "the middle stays in the middle"
+
+            # What is typed is marked and shown; to drag over a link does not follow it.
+            browser.find_element(By.ID, "q").send_keys("table_12")
+            found = browser.find_elements(By.CSS_SELECTOR, ".graph .found")
+            assert [one.text.split()[-1] for one in found] == ["table_12"]
+            before = browser.execute_script(left)
+            assert before > natural / 2
+            drag = ActionChains(browser).click_and_hold(found[0]).move_by_offset(60, 0)
+            drag.release().perform()
+            assert browser.execute_script(left) == pytest.approx(before - 60, abs=3)
+            assert browser.current_url.endswith("/lineage")
+            frame.send_keys("0")
+            assert browser.execute_script(width) < natural
+
+            # Links are followed, also that of a hostile name.
+            hostile = f"//*[name()='svg']//*[name()='a'][contains(., \"{HOSTILE}\")]"
+            browser.execute_script("arguments[0].focus()", browser.find_element(By.XPATH, hostile))
+            browser.switch_to.active_element.send_keys(Keys.ENTER)
+            assert HOSTILE in browser.find_element(By.TAG_NAME, "h1").text
+            assert not browser.title.startswith("broken")
 
 
 def test_serving_is_told_in_one_line_and_ends_when_it_is_asked_to(shop: Shop) -> None:
