@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
@@ -211,10 +212,9 @@ class AirflowApi:
         """Return the document of an answer; one that is not JSON comes from a proxy."""
         if answer.status == 204:
             return None
-        try:
+        document = None
+        with suppress(ServiceUnreachableError):
             document = answer.json()
-        except ServiceUnreachableError:
-            document = None
         if answer.ok and document is not None:
             return document
         if document is None or answer.status in BUSY or answer.status >= 500:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lineage_backfill.engines.airflow.api import AirflowApi, AirflowSettings, segment
-from lineage_backfill.engines.airflow.dag import Dag
+from lineage_backfill.engines.airflow.dag import Dag, runs_of
 from lineage_backfill.engines.airflow.slices import instant
 from lineage_backfill.errors import LineageError, UnfitRunError
 from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot, ObservedRun
@@ -18,8 +18,6 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.locations import address_names
 
-#: The newest runs of each DAG that are read: Airflow's own maximum of a page.
-_RUNS: Final = 100
 _STATES: Final = {"success": "COMPLETE", "failed": "FAIL", "running": "RUNNING"}
 #: A task: its DAG and its name there.
 Task = tuple[str, str]
@@ -134,10 +132,8 @@ class AirflowAssets:
     def _history(self, jobs: Mapping[Task, JobRef]) -> Iterator[ObservedRun]:
         """Yield the newest runs of jobs, with the intervals of scheduled ones."""
         for dag in sorted({dag for dag, _ in jobs}):
-            query = {"limit": _RUNS, "order_by": "-run_after"}
-            found = self._api.get(f"/dags/{segment(dag)}/dagRuns", query)["dag_runs"]
-            runs = {one["dag_run_id"]: one for one in found}
-            for one in self._api.task_instances([dag], list(runs)) if runs else ():
+            runs = {one["dag_run_id"]: one for one in runs_of(self._api, dag, {})}
+            for one in self._api.task_instances([dag], list(runs)):
                 job, state = jobs.get((dag, one["task_id"])), _STATES.get(one["state"])
                 if job is None or state is None:
                     continue

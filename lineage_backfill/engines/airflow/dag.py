@@ -13,7 +13,7 @@ from lineage_backfill.errors import EngineRefusalError, UnfitRunError, UsageErro
 from lineage_backfill.partitions.grid import Grid, cron_grid
 from lineage_backfill.project.declarations import DagTasks
 
-_NEWEST = 100  # Airflow's own maximum
+_NEWEST = "100"  # Airflow's own maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def read_dag(api: AirflowApi, dag: str) -> Dag:
     return Dag(details, frozenset(one["task_id"] for one in tasks))
 
 
-def runs_of(api: AirflowApi, dag: str, wanted: Slice) -> list[Mapping[str, Any]]:
-    """Return the newest runs around a slice, or of all if it names no time or key."""
-    query = {**wanted.query(), "order_by": "-run_after", "limit": _NEWEST}
+def runs_of(api: AirflowApi, dag: str, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Return the newest runs of a DAG that fit a query."""
+    query = {**query, "order_by": "-run_after", "limit": _NEWEST}
     found: list[Mapping[str, Any]] = api.get(f"/dags/{segment(dag)}/dagRuns", query)["dag_runs"]
     return found
 

@@ -299,7 +299,7 @@ class AirflowEngine(WatchingEngine[_Attempt]):
         if wanted.kind == "conf":
             found = self._api.find(f"/dags/{segment(dag)}/dagRuns/{segment(one.own_id)}")
             return [] if found is None else [found]
-        return [run for run in runs_of(self._api, dag, wanted) if one.fits(run)]
+        return [run for run in runs_of(self._api, dag, wanted.query()) if one.fits(run)]
 
     def _with_tasks(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[DagRun]:
         """Return runs with their instances of some tasks."""

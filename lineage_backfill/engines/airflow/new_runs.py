@@ -54,7 +54,7 @@ class NewRuns:
         along = defaultdict[str, set[str]](set)
         for (dag, slice_), group in self._groups.items():
             if self._others(dag, slice_) or len(group) > 1 or len(dags[dag].tasks) > 1:
-                if any(map(slice_.fits, runs_of(self._api, dag, slice_))):
+                if any(map(slice_.fits, runs_of(self._api, dag, slice_.query()))):
                     self._present.add((dag, slice_))
                 else:
                     along[dag] |= self._judge_new(dags[dag], slice_, group)
