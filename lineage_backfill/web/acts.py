@@ -212,20 +212,25 @@ def _with_roots(asked: Request, names: NameLookup, given: Mapping[str, str]) -> 
 
 
 def _form(given: Mapping[str, str], preview: _Preview | None) -> str:
-    edges = cache().workspace().resolver.edges
-    known = Names([*edges.datasets, *edges.jobs])
     plan = preview.plan if preview else None
     return render_template(
         "new.html",
         given=given,
         fields={name: text for name, text in given.items() if name in FIELDS},
-        known=[known(ref) for ref in sorted(edges.datasets)][:_NAMES],
+        known=[] if "bare" in given else _known(),
         rails=RAILS,
         preview=preview,
         key=uuid4().hex,
         confirm_above=cache().project.declarations.limits.confirm_above,
         **(parts_of(plan) if plan else {"plan": None}),
     )
+
+
+def _known() -> list[str]:
+    """Return the names that the form proposes; a script that has them asks for a bare form."""
+    edges = cache().workspace().resolver.edges
+    known = Names([*edges.datasets, *edges.jobs])
+    return [known(ref) for ref in sorted(edges.datasets)][:_NAMES]
 
 
 def instant(text: str) -> datetime:

@@ -171,7 +171,7 @@ def _backfill(status: dict[str, Any], seen: _Seen) -> str:
     runs = status["runs"]
     jobs = view_models.job_rows(runs)
     rows = Page.of(jobs, number("jobs"), size=_JOBS)
-    periods = view_models.fill(rows.items, runs, seen.spans, cache().project.declarations.zone)
+    periods = view_models.fill(rows.items, seen.spans, cache().project.declarations.zone)
     state, job = request.args.get("state"), _chosen_job()
     listed = [
         run

@@ -120,7 +120,7 @@ class Cache:
         self._reading = Lock()
         self._spans = LruCache[Mapping[str, tuple[Span, ...]]]()
         self._reports = LruCache[dict[str, Any]]()
-        self._rendered = LruCache[str](_PAGES)
+        self._rendered = LruCache[bytes](_PAGES)
         self._current: dict[str, tuple[float, Current]] = {}
         self._following = Lock()
         self._list: tuple[float, Listed] | None = None
@@ -139,7 +139,7 @@ class Cache:
                 self._read = self._clock(), workspace
             return self._read[1]
 
-    def rendered(self, key: Hashable, render: Callable[[], str]) -> str:
+    def rendered(self, key: Hashable, render: Callable[[], bytes]) -> bytes:
         """Return a page that was rendered for the same key; see `live`."""
         return self._rendered.get(key, render)
 

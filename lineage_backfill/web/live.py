@@ -10,12 +10,13 @@ from hashlib import sha256
 
 from flask import Response, request
 
+from lineage_backfill.redaction import redacted
 from lineage_backfill.web.answers import cache
 from lineage_backfill.web.session import session
 
 #: For so many seconds a browser that asks again is answered by the last look at the store.
 PATIENCE = 1.0
-_TOKEN = "\ufdd0"  # stands for the token of a session; no page contains it  # noqa: S105
+_TOKEN = b"\xff"  # stands for the token of a session; no text contains it
 
 
 def is_watching() -> bool:
@@ -33,10 +34,15 @@ def live(version: str, render: Callable[[], str]) -> Response:
     else:
         key = request.full_path, login is not None, version
         text = cache().rendered(key, lambda: _without(token, render()))
-        answer = Response(text.replace(_TOKEN, token), mimetype="text/html")
+        page = text.replace(_TOKEN, token.encode())
+        # As a stream, in which no secrets are looked for again.
+        answer = Response(iter([page]), mimetype="text/html")
+        answer.content_length = len(page)
     answer.set_etag(tag)
     return answer
 
 
-def _without(token: str, page: str) -> str:
-    return page.replace(token, _TOKEN) if token else page
+def _without(token: str, page: str) -> bytes:
+    """Return a page without secrets, nor the token of the session that it was rendered for."""
+    data = redacted(page).encode()
+    return data.replace(token.encode(), _TOKEN) if token else data

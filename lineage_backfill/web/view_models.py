@@ -107,6 +107,7 @@ class JobRow:
 
     job: JobRef
     waves: tuple[int, int]
+    runs: list[Document] = field(default_factory=list)
     counts: Counter[RunState] = field(default_factory=Counter)
     cells: list[Counter[RunState]] = field(default_factory=list)
 
@@ -121,23 +122,19 @@ def job_rows(runs: Iterable[Document]) -> list[JobRow]:
     """Return the jobs of a backfill, by wave."""
     rows: dict[tuple[str, str], JobRow] = {}
     for run in runs:
-        key, wave = _key(run), run["wave"]
+        key = run["job"]["namespace"], run["job"]["name"]  # made faster than a JobRef
         row = rows.get(key)
         if row is None:
-            row = rows[key] = JobRow(job=JobRef(*key), waves=(wave, wave))
-        row.waves = min(row.waves[0], wave), max(row.waves[1], wave)
-        row.counts[RunState(run["state"])] += 1
+            row = rows[key] = JobRow(job=JobRef(*key), waves=(0, 0))
+        row.runs.append(run)
+    for row in rows.values():
+        waves = [run["wave"] for run in row.runs]
+        row.waves = min(waves), max(waves)
+        row.counts = Counter(run["state"] for run in row.runs)
     return sorted(rows.values(), key=lambda row: (row.waves, row.job))
 
 
-def _key(run: Document) -> tuple[str, str]:
-    """Return the job of a run as a pair, which is made faster than a JobRef."""
-    return run["job"]["namespace"], run["job"]["name"]
-
-
-def fill(
-    rows: Iterable[JobRow], runs: Iterable[Document], spans: Mapping[str, Sequence[Span]], zone: str
-) -> Periods | None:
+def fill(rows: Iterable[JobRow], spans: Mapping[str, Sequence[Span]], zone: str) -> Periods | None:
     """Fill the heatmap cells of the rows; return their periods.
 
     None if there are no time partitions.
@@ -148,16 +145,12 @@ def fill(
     periods = Periods.covering(every, zone, most=_COLUMNS)
     if len(periods) > 4 * _COLUMNS:
         return None
-    by_job = {(row.job.namespace, row.job.name): row for row in rows}
-    for row in by_job.values():
+    for row in rows:
         row.cells = [Counter() for _ in range(len(periods))]
-    for run in runs:
-        found = by_job.get(_key(run))
-        if found is not None:
-            state = RunState(run["state"])
+        for run in row.runs:
             columns = {one for span in spans.get(run["id"], ()) for one in periods.columns(span)}
             for column in columns:
-                found.cells[column][state] += 1
+                row.cells[column][run["state"]] += 1
     return periods
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None
         assert browser.title.startswith("failed feed 2024-01-02T00..T02 · ")
 
         # Every page can be reached, fits a narrow window and a wide one, and says who is who.
-        seen = pages_from(browser, address)
+        seen = pages_from(browser, browser.current_url)
         assert {"Lineage", "Settings", "Plan", "Report"} <= {heading for heading, _ in seen}
         assert any(HOSTILE in text for _, text in seen)
 
@@ -119,7 +120,7 @@ def pages_from(browser: webdriver.Chrome, address: str) -> list[tuple[str, str]]
     done: set[str] = set()
     while todo and len(done) < 25:
         page = todo.pop(0).partition("#")[0]
-        if page in done or page.endswith((".json", ".txt")):
+        if page in done or page.partition("?")[0].endswith((".json", ".txt")):
             continue
         done.add(page)
         browser.get(page)
@@ -190,6 +191,23 @@ def test_serving_is_told_in_one_line_and_ends_when_it_is_asked_to(shop: Shop) ->
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)
     assert not (shop.folder / ".lineage-backfill").exists()
+
+
+def test_what_opens_the_login_is_gone_when_the_server_ends(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = tmp_path / "bin" / "xdg-open"
+    opener.parent.mkdir()
+    opener.write_text(f'#!/bin/sh\ncp "$1" {tmp_path}/shown\necho "$1" > {tmp_path}/opened\n')
+    opener.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{opener.parent}:{os.environ['PATH']}")
+    opened = tmp_path / "opened"
+    with serving(shop, "--open") as (address, _):
+        wait_for(lambda: opened.exists() and opened.read_text().strip())
+        page = Path(opened.read_text().strip().removeprefix("file://"))
+        assert page.exists()
+        assert f"{address}login?code=" in (tmp_path / "shown").read_text()
+    assert not page.exists()
 
 
 def test_who_serves_to_others_is_warned(shop: Shop) -> None:

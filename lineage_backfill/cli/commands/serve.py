@@ -6,7 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -82,7 +82,7 @@ def serve(
         settings=source.secret_settings,
         has_own_lineage=source.has_own_lineage,
     )
-    with server.listen(host, port, hint=_OTHER) as listening:
+    with server.listen(host, port, hint=_OTHER) as listening, TemporaryDirectory() as folder:
         address = server.address_of(listening)
 
         def tell(code: str) -> None:
@@ -108,17 +108,17 @@ def serve(
                 tell(logins.code)
             terminal.say("Serving until Ctrl-C.")
             if open_browser:
-                typer.launch(_page_to(login) if login else address)
+                typer.launch(_page_to(login, Path(folder)) if login else address)
 
         names, frames = access.allow_host or (), access.allow_frame or ()
         server.serve(project, listening, names=names, frames=frames, logins=logins, ready=ready)
 
 
-def _page_to(login: str) -> str:
-    """Return a file that leads to the login: others can read command lines, and not this file."""
-    with NamedTemporaryFile("w", suffix=".html", delete=False) as page:
-        page.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={login}">')
-    return page.name
+def _page_to(login: str, folder: Path) -> str:
+    """Return a file that leads to the login: others can read command lines, and not this folder."""
+    page = folder / "login.html"
+    page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={login}">')
+    return str(page)
 
 
 def _token(file: Path) -> str:

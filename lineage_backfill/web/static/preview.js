@@ -7,7 +7,7 @@
 
   const look = async () => {
     const mine = ++asked;
-    const address = `${form.action}?${new URLSearchParams(new FormData(form))}`;
+    const address = `${form.action}?${new URLSearchParams(new FormData(form))}&bare=`; // without names
     try {
       const answer = await fetch(address);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -130,6 +130,15 @@ def test_ticked_cells_lead_to_a_new_backfill(tables: Tables) -> None:
     assert f"{DAYS[0]} +1" in str(shown)
 
 
+def test_names_are_proposed_once_and_not_with_each_preview(tables: Tables) -> None:
+    pages = tables.pages()
+    assert '<option value="raw">' in pages.get("/new?changed=raw").text
+    preview = pages.get(f"/new?changed=raw&keys={DAYS[0]}&bare=").text
+    assert "<option" not in preview
+    assert f"{DAYS[0]}" in preview
+    assert "bare" not in "".join(Text(preview).links)
+
+
 def test_what_is_unknown_says_so(tables: Tables) -> None:
     pages = tables.pages()
     assert set(document(pages, "raw")) == {"unknown"}

@@ -44,13 +44,13 @@ def test_a_run_fills_every_period_that_it_meets() -> None:
     runs = [run(0, "a", "failed"), run(1, "a", "succeeded"), run(2, "b", "pending", wave=2)]
     rows = job_rows(reversed(runs))
     spans = {"0": [(0, HOUR)], "1": [(HOUR, 2 * HOUR)], "2": [(0, 3 * HOUR)]}
-    periods = fill(rows[:1], runs, spans, "UTC")
+    periods = fill(rows[:1], spans, "UTC")
     assert periods is not None
     assert (periods.unit, len(periods), periods.label(-1)) == ("hour", 3, "1970-01-01T02")
     assert [row.job.name for row in rows] == ["a", "b"]
     assert [worst(cell) for cell in rows[0].cells] == ["failed", "succeeded", None]
     assert rows[1].cells == []
-    assert fill(rows, runs, {}, "UTC") is None
+    assert fill(rows, {}, "UTC") is None
 
 
 def test_a_value_is_made_once_and_kept_for_a_while() -> None:
