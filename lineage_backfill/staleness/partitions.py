@@ -110,9 +110,10 @@ def _by_writer(
     resolver: Resolver, dataset: DatasetRef, job: JobRef, stands: Staleness | None
 ) -> PartitionStates:
     """Return what the staleness of one writer says; without a calendar nothing is known."""
-    output = next(one for one in resolver.job(job).outputs if one.dataset == dataset)
+    outputs = (one for one in resolver.job(job).outputs if one.dataset == dataset)
+    output: Output | None = next(outputs, None)
     why = stands.why if stands is not None else (f"{job} was not judged",)
-    if stands is None or stands.is_unknown or output.mapping is None:
+    if stands is None or stands.is_unknown or output is None or output.mapping is None:
         return PartitionStates(dataset=dataset, calendar=None, why=why)
     return PartitionStates(
         dataset=dataset,

@@ -87,6 +87,7 @@ def _history(listed: Listed, look: Look | None) -> str:
         stale=view_models.stale_datasets(look.stale) if look and look.stale else None,
         look=look,
         is_live=True,
+        reloads=bool(under_way),  # without JavaScript, which else would empty the search
     )
 
 

@@ -40,6 +40,8 @@ def test_the_first_page_says_what_is_stale(tmp_path: Path) -> None:
     tables.table("tidy", (3, DAYS[:3]))
     pages = tables.pages()
     shown = Text(pages.get("/").text)
+    assert ("main", {"id": "main", "data-live": "yes"}) in shown.tags
+    assert "http-equiv" not in {name for _, given in shown.tags for name in given}
     assert "13 stale partitions" in str(shown)
     assert f"looked at {datetime.now(UTC):%H}:" in str(shown)
     assert "tidy 3, 2 missing" in str(shown)
@@ -58,6 +60,7 @@ def test_the_first_page_counts_what_runs_failed_and_waits(shop: Shop, pages: Fla
     shown = read(pages, "/")
     assert "1 running 1 run at work" in shown, "two have no driver: they are interrupted"
     assert "1 failed and not undone" in shown
+    assert 'http-equiv="refresh"' in pages.get("/").text
     assert "4 waiting 1 paused, 3 interrupted" in shown
 
 
