@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.pretty import Pretty
 
 from lineage_backfill.cli.commands.stale import stale_tables
 from lineage_backfill.cli.output.render import preview
@@ -177,6 +178,32 @@ class Project:
         options = DriveOptions(max_parallel=max_parallel, timeout=timeout, waits=wait)
         outcome = self._acting(options).start(found, submission)
         return self.status(outcome.id)
+
+    def save(self, plan: Document, *, title: str = "", reason: str = "") -> Document:
+        """Save a plan of `plan` or `stale`, to be approved and run later; return what waits."""
+        if plan.plan is None:
+            raise UsageError("there is nothing to save: the document has no plan")
+        self._acting().save(plan.plan, {"title": title, "reason": reason})
+        return self.saved()
+
+    def saved(self) -> Document:
+        """Return the saved plans that wait, newest first."""
+        found = self._acting().saved()
+        return _document(found, "plans", lambda _: Pretty(found))
+
+    def approve(self, plan: str) -> Document:
+        """Approve a saved plan of another user, by its hash; return what waits."""
+        self._acting().approve(plan)
+        return self.saved()
+
+    def discard(self, plan: str) -> Document:
+        """Discard a saved plan, by its hash; return what waits."""
+        self._acting().discard(plan)
+        return self.saved()
+
+    def run_saved(self, plan: str) -> Document:
+        """Run a saved plan, by its hash, to its end; return its `status`."""
+        return self.status(self._acting().run_saved(plan, None).id)
 
     def stale(
         self,

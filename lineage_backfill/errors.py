@@ -306,6 +306,26 @@ class DoneBeforeError(ConflictError):
         self.backfill = backfill  # what it came to; empty if that is not known yet
 
 
+class OtherRequestError(UsageError):
+    """An `Idempotency-Key` of another request.
+
+    A key is that of one request; sent again, it has the same body. Send another key.
+    """
+
+    code = "LB-304"
+
+
+class ForbiddenError(BackfillError):
+    """The table `[access]` of the project file does not let you do this.
+
+    The message names the role that is missing, and for what. A user who may edit the project file
+    can add a `[[access.grant]]`. An address that others can reach is served with `[access]` only.
+    """
+
+    code = "LB-305"
+    exit_code = 9
+
+
 class GuardRailError(BackfillError):
     """A guard rail refused; the hint names its override.
 

@@ -597,7 +597,7 @@ class Act:
 
     `door` is where it came in, `address` the client's, empty on this machine. `plan_id` is that of
     what was started. `refused` says why it was not done. Of two acts with one `key` the first
-    holds: a request that is sent twice is done once.
+    holds: a request that is sent twice is done once. `digest` is that of the request's body.
     """
 
     key: str
@@ -610,6 +610,43 @@ class Act:
     address: str = ""
     reason: str = ""
     refused: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token by which a program or a browser logs in, of which only the hash is kept."""
+
+    prefix: str
+    name: str
+    hash: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it logs in."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPlan:
+    """A plan that waits to be approved, and to be run as `backfill_id`, or that was discarded.
+
+    `plan` is its document, whose hash is `id`; `submission` is what else was asked for.
+    """
+
+    id: str
+    plan: Mapping[str, Any]
+    submission: Mapping[str, Any]
+    author: str
+    saved_at: datetime
+    approved_by: str = ""
+    approved_at: datetime | None = None
+    backfill_id: str = ""
+    discarded: bool = False
 
 
 class RunStore(Protocol):
@@ -774,6 +811,24 @@ class RunStore(Protocol):
 
     def acts(self, limit: int, *, backfill_id: str | None = None) -> tuple[Act, ...]:
         """Return the acts of the audit, or those on one backfill, newest first."""
+
+    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
+        """Return the jobs of every backfill."""
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Return all tokens, newest first."""
+
+    def put_token(self, token: Token) -> None:
+        """Write a token, in place of the one with its prefix."""
+
+    def saved_plans(self) -> tuple[SavedPlan, ...]:
+        """Return the saved plans that were neither run nor discarded, newest first."""
+
+    def save_plan(self, saved: SavedPlan) -> None:
+        """Save a plan; raises ConflictError if it is saved."""
+
+    def change_plan(self, before: SavedPlan, after: SavedPlan) -> None:
+        """Approve, run or discard a saved plan; raises ConflictError if it changed meanwhile."""
 
     def close(self) -> None:
         """Close connections."""

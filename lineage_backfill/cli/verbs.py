@@ -65,6 +65,12 @@ def _serve() -> Any:
     return serve
 
 
+def _token() -> Any:
+    from lineage_backfill.cli.commands import token
+
+    return token
+
+
 def _lineage() -> Any:
     from lineage_backfill.cli.commands import lineage
 
@@ -109,6 +115,7 @@ _VERBS: tuple[tuple[str, Callable[[], Any], str, str], ...] = (
     ("report", _status, "report", "Show the partitions a backfill planned and rewrote."),
     ("history", _status, "history", "List the backfills of this project."),
     ("serve", _serve, "serve", "Show and manage backfills, plans and lineage in a browser."),
+    ("token", _token, "token", "Make, list and revoke tokens that log in to `serve`."),
     ("lineage", _lineage, "lineage", "Show and save the lineage."),
     ("graph", _graph, "graph", "Show the lineage or a part of it as a graph."),
     ("config", _settings, "config", "Show and check the settings of this project."),

@@ -19,7 +19,7 @@ _SKIPPED: Final = {
     "columns": "it reads none of the changed columns",
     "up_to_date": "no existing key reads a changed partition",
 }
-BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent"})
+BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent", "withheld"})
 
 
 class Describer:

@@ -266,7 +266,9 @@ class Planning:
     def _restraints(self) -> Constraints:
         request = self.request
         retained = any(declared.retention for declared in self.resolver.declarations.datasets)
-        chosen = bool(request.select or request.exclude or request.depth is not None)
+        chosen = bool(
+            request.select or request.exclude or request.depth is not None or request.withheld
+        )
         return Constraints(
             cut=self._make_cut(),
             cuts_any=chosen,
@@ -278,6 +280,7 @@ class Planning:
 
     def _make_cut(self) -> Callable[[JobFacts, int], Cause | None]:
         request, allow = self.request, self.request.allow
+        withheld = frozenset(request.withheld)
         selected: set[JobRef] | None = None
         excluded: set[JobRef] = set()
         if request.select or request.exclude:
@@ -288,6 +291,8 @@ class Planning:
 
         def cut(facts: JobFacts, distance: int) -> Cause | None:
             declared = facts.declaration
+            if facts.ref in withheld:
+                return ("withheld", "you may not run the job", "Its operators may: see [access].")
             if facts.ref in excluded:
                 return ("excluded", "excluded by --exclude", "")
             if selected is not None and facts.ref not in selected:

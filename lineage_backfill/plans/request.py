@@ -113,7 +113,8 @@ class Request:
     `allow` holds names of `RAILS`, the guard rails that are overridden, and `TORN_EVENTS`. `author`
     and `reason` are for information. `as_of` says that the plan was made for a named instant: keys
     that became complete later are not part of it. `ignored_runs` are
-    left out of the lineage. `target` names the target of the project file that holds.
+    left out of the lineage. `target` names the target of the project file that holds. Jobs that are
+    `withheld` from the author do not run.
     """
 
     changed: tuple[ChangedDataset, ...] = member((), shown=True)
@@ -131,6 +132,7 @@ class Request:
     as_of: bool = False
     ignored_runs: tuple[Text, ...] = ()
     target: str = ""
+    withheld: tuple[JobRef, ...] = ()
 
 
 def request_from_dict(document: Any, place: str) -> Request:

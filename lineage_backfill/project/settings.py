@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from lineage_backfill.errors import ConfigError, UsageError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project import targets
+from lineage_backfill.project.access import Access
 from lineage_backfill.project.boundaries import with_lists
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -324,6 +325,7 @@ class ProjectFile:
     dataset: tuple[DatasetDeclaration, ...] = ()
     job: tuple[JobDeclaration, ...] = ()
     notify: tuple[NotifyDeclaration, ...] = ()
+    access: Access | None = None
     target: Mapping[str, Mapping[str, Any]] = member({})
 
 
@@ -391,6 +393,7 @@ class Project:
     settings: tuple[Setting, ...]
     name: str = ""
     target: str = ""
+    access: Access | None = None
 
     def refuse_other_target(self, target: str, what: str) -> None:
         """Raise UsageError where something, such as "the plan was made", is for another target."""
@@ -510,6 +513,7 @@ def read_project(
         notify_hosts=notify_hosts,
         max_failures=1 if value["run.fail_fast"] else value["run.max_failures"],
         settings=tuple(settings.values()),
+        access=_access(own),
     )
 
 
@@ -576,6 +580,7 @@ def _check(other: _Document, root: Path, hosts: Sequence[str]) -> None:
     settings = _settings(other, root, lambda *_, **__: None)
     own_hosts = settings.get("run.notify_hosts")
     _spark(other)
+    _access(other)
     read_notify(other.values.get("notify"), other.place, own_hosts.value if own_hosts else hosts)
 
 
@@ -760,3 +765,9 @@ def _spark(document: _Document) -> dict[str, str]:
         SparkProperties, document.table("spark"), "spark", document.place
     )
     return found
+
+
+def _access(document: _Document) -> Access | None:
+    """Return the table [access], None where there is none: then only this machine has access."""
+    place = f"{document.place} [access]"
+    return read(Access, document.table("access"), place) if "access" in document.values else None

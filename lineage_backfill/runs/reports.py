@@ -26,6 +26,7 @@ from lineage_backfill.ports import (
     Holder,
     Origin,
     RunRecord,
+    SavedPlan,
 )
 from lineage_backfill.runs.estimate import TimeLeft
 from lineage_backfill.staleness.record import TableRecord
@@ -62,6 +63,30 @@ def audit(acts: Iterable[Act]) -> Document:
                 "refused": redaction.redacted(act.refused),
             }
             for act in acts
+        ],
+    }
+
+
+def saved_plans(found: Iterable[tuple[SavedPlan, bool, str]]) -> Document:
+    """Return the list of saved plans, with whether each needs an approval and what has moved."""
+    return {
+        "schema_version": 1,
+        "kind": "saved_plans",
+        "plans": [
+            {
+                "id": one.id,
+                "title": one.submission.get("title", ""),
+                "changed": changed_in_short(one.plan),
+                "reason": redaction.redacted(one.submission.get("reason", "")),
+                "runs": one.plan["totals"]["runs"],
+                "author": one.author,
+                "saved_at": instant(one.saved_at),
+                "needs_approval": needs_approval,
+                "approved_by": one.approved_by,
+                "approved_at": instant(one.approved_at),
+                "moved": moved,
+            }
+            for one, needs_approval, moved in found
         ],
     }
 

@@ -36,6 +36,7 @@ _DECIDE = {
     "cycle": "blocked: part of a cycle",
     "protected": "protected (run with --allow-protected)",
     "not_idempotent": "not idempotent (run with --allow-not-idempotent)",
+    "withheld": "beyond your role",
     "expired": "past a retention (run with --allow-expired)",
     "excluded": "left out by --select or --exclude",
     "depth": "left out by --depth",

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from lineage_backfill.errors import StoreError
-from lineage_backfill.model import RunState
+from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plans.plan import PlannedRun
 from lineage_backfill.ports import (
     BackfillRecord,
@@ -40,11 +40,16 @@ class EmptyRunStore(RunStore):
         return ()
 
     backfills = traces = past_runs = open_claims = drivers = hook_cursors = acts = _none
+    tokens = saved_plans = _none
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         return
 
     keep_to = announce = withdraw = close = begin_act = end_act = _nothing
+    put_token = save_plan = change_plan = _nothing
+
+    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
+        return {}
 
     def move_cursor(self, *_: Any) -> bool:
         return False

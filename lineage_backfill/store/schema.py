@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, oldest first. Listed here so that opening an up-to-date store needs
 #: no alembic. Stores of others are refused.
-REVISIONS = ("0001_first_release", "0002_audit")
+REVISIONS = ("0001_first_release", "0002_audit", "0003_access")
 VERSION_TABLE = "lb_version"
 
 
@@ -214,5 +214,35 @@ acts = sa.Table(
     sa.Column("address", sa.String(100), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("refused", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, server_default=""),
     sa.Index("lb_acts_at", "at"),
+)
+
+#: What logs programs and browsers in.
+tokens = sa.Table(
+    "lb_tokens",
+    metadata,
+    sa.Column("prefix", sa.String(20), primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("created_by", sa.String(200), nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("expires_at", Instant),
+    sa.Column("used_at", Instant),
+    sa.Column("revoked_at", Instant),
+)
+
+#: Plans that were saved.
+saved_plans = sa.Table(
+    "lb_saved_plans",
+    metadata,
+    sa.Column("id", sa.String(100), primary_key=True),
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("submission", sa.JSON, nullable=False),
+    sa.Column("author", sa.String(200), nullable=False),
+    sa.Column("saved_at", Instant, nullable=False),
+    sa.Column("approved_by", sa.String(200), nullable=False),
+    sa.Column("approved_at", Instant),
+    sa.Column("backfill_id", sa.String(50), nullable=False),
+    sa.Column("discarded", sa.Boolean, nullable=False),
 )

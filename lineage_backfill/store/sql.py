@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields
@@ -17,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableError
+from lineage_backfill.errors import BackfillError, ConflictError, StoreError, StoreUnreachableError
 from lineage_backfill.files import private, private_folder
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
@@ -40,7 +41,9 @@ from lineage_backfill.ports import (
     PastRun,
     RunRecord,
     RunStore,
+    SavedPlan,
     Settings,
+    Token,
     Trace,
 )
 from lineage_backfill.redaction import redacted, remember, secrets_of
@@ -71,7 +74,9 @@ from lineage_backfill.store.schema import (
     locks,
     meta,
     runs,
+    saved_plans,
     tails,
+    tokens,
     traces,
 )
 from lineage_backfill.store.transitions import MoveRefused, write_moves
@@ -484,6 +489,49 @@ class SqlRunStore(RunStore):
         if backfill_id is not None:
             query = query.where(acts.c.backfill_id == backfill_id)
         return tuple(Act(**row._mapping) for row in self._rows(query))
+
+    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
+        found = defaultdict[str, set[JobRef]](set)
+        columns = (runs.c.backfill_id, runs.c.job_namespace, runs.c.job_name)
+        for row in self._rows(sa.select(*columns).distinct()):
+            found[row.backfill_id].add(JobRef(row.job_namespace, row.job_name))
+        return {backfill: frozenset(jobs) for backfill, jobs in found.items()}
+
+    def tokens(self) -> tuple[Token, ...]:
+        query = sa.select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.prefix)
+        return tuple(Token(**row._mapping) for row in self._rows(query))
+
+    def put_token(self, token: Token) -> None:
+        values = asdict(token)
+        with self._write() as connection:
+            insert = _dialect(connection).insert(tokens).values(values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["prefix"], set_=values))
+
+    def saved_plans(self) -> tuple[SavedPlan, ...]:
+        waits = sa.and_(saved_plans.c.backfill_id == "", ~saved_plans.c.discarded)
+        newest = (saved_plans.c.saved_at.desc(), saved_plans.c.id)
+        rows = self._rows(sa.select(saved_plans).where(waits).order_by(*newest))
+        return tuple(SavedPlan(**row._mapping) for row in rows)
+
+    def save_plan(self, saved: SavedPlan) -> None:
+        values = {one.name: getattr(saved, one.name) for one in fields(saved)}
+        with self._write() as connection:
+            insert = _dialect(connection).insert(saved_plans).values(values)
+            new = insert.on_conflict_do_nothing().returning(saved_plans.c.id)
+            if not connection.execute(new).all():
+                raise ConflictError("this plan was saved before", hint="Make a new one.")
+
+    def change_plan(self, before: SavedPlan, after: SavedPlan) -> None:
+        names = ("approved_by", "backfill_id", "discarded")
+        same = [saved_plans.c[name] == getattr(before, name) for name in names]
+        values = {name: getattr(after, name) for name in (*names, "approved_at")}
+        change = sa.update(saved_plans).where(saved_plans.c.id == before.id, *same).values(values)
+        with self._write() as connection:
+            if not connection.execute(change).rowcount:
+                raise ConflictError(
+                    "another user approved, ran or discarded this plan just now",
+                    hint="Look at it again.",
+                )
 
     def time(self, local: datetime) -> datetime:
         if self._engine.dialect.name == "sqlite":

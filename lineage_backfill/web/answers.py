@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Blueprint, Response, current_app, request, url_for
-from markupsafe import Markup
+from flask import Response, current_app, request, url_for
+from markupsafe import Markup, escape
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
+from lineage_backfill.errors import (
+    BackfillError,
+    DeclarationError,
+    ForbiddenError,
+    OtherRequestError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plans.request import RAILS
 from lineage_backfill.show import documents
 from lineage_backfill.show.draw import Drawing
 from lineage_backfill.web.cache import Cache
+from lineage_backfill.web.session import Routes, sight
 from lineage_backfill.web.svg import svg
+from lineage_backfill.workspace.sight import HIDDEN
 
 Ref = DatasetRef | JobRef
 
@@ -52,7 +61,7 @@ _PARAMETERS = FIELDS | frozenset(
 #: The exit codes for what is stale, held by another one, or refused by a guard rail.
 _CONFLICTS = (5, 6, 9)
 
-routes = Blueprint("pages", __name__)
+routes = Routes("pages", __name__)
 
 
 def cache() -> Cache:
@@ -69,7 +78,9 @@ def here(**changed: Any) -> str:
 
 
 def link(ref: Ref, text: str) -> Markup:
-    """Return the name of a dataset or a job as a link to its page."""
+    """Return the name of a dataset or a job as a link to its page, if it may be seen."""
+    if (seen := sight()) and not seen.reach.sees(ref):
+        return escape(HIDDEN)
     return Markup('<a class="{}" href="{}">{}</a>').format(ref.kind, address_of(ref), text)
 
 
@@ -85,6 +96,10 @@ def number(name: str) -> int:
 
 def error_status(error: BackfillError) -> int:
     """Return the HTTP status of an error."""
+    if isinstance(error, ForbiddenError):
+        return 403
+    if isinstance(error, OtherRequestError):
+        return 422
     if isinstance(error, UnknownNameError):
         return 404
     if isinstance(error, UsageError):
@@ -93,7 +108,9 @@ def error_status(error: BackfillError) -> int:
 
 
 def as_json(document: Mapping[str, Any]) -> Response:
-    """Respond with a document, as the command line prints it."""
+    """Respond with a document, as the command line prints it, without what is hidden."""
+    if seen := sight():
+        document = seen.document(document)
     return Response(documents.dump(document), mimetype="application/json")
 
 

@@ -29,6 +29,7 @@ from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.cache import Listed, Look
 from lineage_backfill.web.live import PATIENCE, is_watching, live
+from lineage_backfill.web.session import sight
 from lineage_backfill.web.view_models import Page
 from lineage_backfill.workspace.actions import audit
 from lineage_backfill.workspace.workspace import Workspace
@@ -84,11 +85,19 @@ def _history(listed: Listed, look: Look | None) -> str:
         count=states,
         running=sum(tallies[id_].get(RunState.RUNNING, 0) for id_ in under_way),
         waiting=sum(states[one] for one in _WAITING),
-        stale=view_models.stale_datasets(look.stale) if look and look.stale else None,
+        stale=_stale(look),
         look=look,
         is_live=True,
         reloads=bool(under_way),  # without JavaScript, which else would empty the search
     )
+
+
+def _stale(look: Look | None) -> list[Any] | None:
+    """Return the datasets that are stale and may be seen, None while that is not known."""
+    if look is None or look.stale is None:
+        return None
+    every, seen = view_models.stale_datasets(look.stale), sight()
+    return every if seen is None else [one for one in every if seen.reach.sees(one[0])]
 
 
 def _is_chosen(one: Mapping[str, Any]) -> bool:
@@ -365,7 +374,7 @@ class _Planned:
 
     @property
     def plan(self) -> Plan:
-        return plan_from_dict(self.document)
+        return plan_from_dict(self.document, only_shown=sight() is not None)
 
 
 def _planned(backfill: str) -> _Planned:

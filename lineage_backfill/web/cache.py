@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from threading import Lock, Thread
@@ -17,8 +17,10 @@ from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.plans.request import Request
 from lineage_backfill.project import Project
+from lineage_backfill.project.access import Reach
 from lineage_backfill.workspace.backfills import Backfills, Current
 from lineage_backfill.workspace.catchup import Stale, find_stale
+from lineage_backfill.workspace.sight import SeenBackfills, Sight
 from lineage_backfill.workspace.workspace import Workspace
 
 _FRESH = 30.0  # seconds before lineage is read again
@@ -111,10 +113,20 @@ class Looker:
 
 
 class Cache:
-    """The cached values of one project; `clock` is monotonic, in seconds."""
+    """The cached values of one project; `clock` is monotonic, in seconds.
 
-    def __init__(self, project: Project, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `seen` returns what the sender of the current request may see, None for all.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        seen: Callable[[], Sight | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.project = project
+        self._seen = seen
         self._clock = clock
         self._read: tuple[float, Workspace] | None = None
         self._reading = Lock()
@@ -126,12 +138,23 @@ class Cache:
         self._list: tuple[float, Listed] | None = None
         self._listing = Lock()
         self._looker = Looker(self._find_stale, clock)
+        self._sights = LruCache[Sight]()
 
     def workspace(self) -> Workspace:
-        """Return a workspace with its lineage, at most half a minute old.
+        """Return a workspace with the lineage that may be seen, at most half a minute old.
 
         Raises LineageError or ConfigError.
         """
+        seen = self._seen()
+        return seen.workspace if seen else self.whole()
+
+    def sight(self, reach: Reach) -> Sight:
+        """Return what may be seen within this reach."""
+        whole = self.whole()
+        return self._sights.get((reach, id(whole.snapshot)), lambda: Sight(reach, whole))
+
+    def whole(self) -> Workspace:
+        """Return a workspace with all of its lineage: for plans."""
         with self._reading:
             if self._read is None or self._clock() - self._read[0] > _FRESH:
                 workspace = Workspace(self.project)
@@ -148,25 +171,23 @@ class Cache:
         with self._following:
             at, known = self._current.pop(backfill, (0.0, None))
             if known is None or self._clock() - at > patience:
-                with self.backfills() as kept:
-                    at, known = self._clock(), kept.current(backfill, known)
+                with self._kept() as kept:
+                    at, known = self._clock(), Backfills(kept).current(backfill, known)
             self._current[backfill] = at, known
             while len(self._current) > _KEPT:
                 del self._current[next(iter(self._current))]
-            return known
+        seen = self._seen()
+        return replace(known, status=seen.document(known.status)) if seen else known
 
     def listed(self, *, patience: float = 0.0) -> Listed:
         """Return the backfills; with `patience`, as of so many seconds ago."""
+        if self._seen():
+            with self.backfills() as kept:
+                return _listed(kept)
         with self._listing:
             if self._list is None or self._clock() - self._list[0] > patience:
                 with self.backfills() as kept:
-                    document = kept.history()
-                    states = {one["id"]: one["state"] for one in document["backfills"]}
-                    running = [one for one in states if BackfillState(states[one]).is_under_way]
-                    tallies = kept.tallies(running)
-                version = sha256(repr((document, tallies)).encode()).hexdigest()
-                listed = Listed(document=document, tallies=tallies, version=version)
-                self._list = self._clock(), listed
+                    self._list = self._clock(), _listed(kept)
             return self._list[1]
 
     def look(self, *, wait: bool = False) -> Look | None:
@@ -180,16 +201,23 @@ class Cache:
 
     @contextmanager
     def backfills(self) -> Iterator[Backfills]:
-        """Open the run store for reading; the lineage is read only if needed."""
+        """Open the run store for reading what may be seen; the lineage is read only if needed."""
+        with self._kept() as workspace:
+            seen = self._seen()
+            yield SeenBackfills(workspace, seen) if seen else Backfills(workspace)
+
+    @contextmanager
+    def _kept(self) -> Iterator[Workspace]:
         with Workspace(self.project).open_store() as store:
-            yield Backfills(Workspace(self.project, store=store, read=self._snapshot))
+            yield Workspace(self.project, store=store, read=self._snapshot)
 
     def _snapshot(self) -> LineageSnapshot:
-        return self.workspace().snapshot
+        return self.whole().snapshot
 
     def spans(self, status: Mapping[str, Any]) -> Mapping[str, tuple[Span, ...]]:
         """Return the time spans of each run of a backfill; raises LineageError."""
-        key = status["id"], len(status["runs"])  # only a tail adds runs
+        seen = self._seen()
+        key = status["id"], len(status["runs"]), seen and seen.reach  # only a tail adds runs
 
         def find() -> Mapping[str, tuple[Span, ...]]:
             with self.backfills() as kept:
@@ -199,5 +227,15 @@ class Cache:
 
     def report(self, status: Mapping[str, Any], backfills: Backfills) -> dict[str, Any]:
         """Return the report of a backfill, made again after any of its runs moved on."""
-        key = status["id"], status["updated_at"], *status["totals"].values()
+        seen = self._seen()
+        key = status["id"], seen and seen.reach, status["updated_at"], *status["totals"].values()
         return self._reports.get(key, lambda: backfills.report(status["id"]))
+
+
+def _listed(kept: Backfills) -> Listed:
+    document = kept.history()
+    states = {one["id"]: one["state"] for one in document["backfills"]}
+    running = [one for one in states if BackfillState(states[one]).is_under_way]
+    tallies = kept.tallies(running)
+    version = sha256(repr((document, tallies)).encode()).hexdigest()
+    return Listed(document=document, tallies=tallies, version=version)

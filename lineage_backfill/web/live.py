@@ -12,7 +12,7 @@ from flask import Response, request
 
 from lineage_backfill.redaction import redacted
 from lineage_backfill.web.answers import cache
-from lineage_backfill.web.session import session
+from lineage_backfill.web.session import session, sight
 
 #: For so many seconds a browser that asks again is answered by the last look at the store.
 PATIENCE = 1.0
@@ -26,13 +26,13 @@ def is_watching() -> bool:
 
 def live(version: str, render: Callable[[], str]) -> Response:
     """Respond with a page of this version of what it shows, unless the browser has it."""
-    login = session()
+    login, seen = session(), sight()
     token = login.token if login else ""
     tag = sha256(f"{token} {request.full_path} {version}".encode()).hexdigest()[:32]
     if request.if_none_match.contains(tag):
         answer = Response(status=304)
     else:
-        key = request.full_path, login is not None, version
+        key = request.full_path, login and login.caller, seen and seen.reach, version
         text = cache().rendered(key, lambda: _without(token, render()))
         page = text.replace(_TOKEN, token.encode())
         # As a stream, in which no secrets are looked for again.

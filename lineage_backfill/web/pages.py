@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from flask import Flask, Response, current_app, render_template, request
-from jinja2 import StrictUndefined
+from flask import Flask, Response, current_app, g, render_template, request
+from jinja2 import StrictUndefined, pass_context
 from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project import Project
+from lineage_backfill.project.access import Role
 from lineage_backfill.show import settings
 from lineage_backfill.show.names import keys_in_short, keys_in_words
 from lineage_backfill.show.text import counted, safe, to_the_second
@@ -25,7 +26,7 @@ from lineage_backfill.web.answers import as_json, cache, error_status, here, lin
 from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
 from lineage_backfill.web.logins import Logins
-from lineage_backfill.web.session import is_program, session
+from lineage_backfill.web.session import is_program, reach, session, shown, sight
 
 # Importing a module adds its pages.
 _WITH = (acts, backfill_pages, lineage_pages)
@@ -44,9 +45,13 @@ def make_pages(
     Without `logins` the pages are read-only.
     """
     pages = Flask(__name__)
-    pages.extensions["cache"] = Cache(project)
+    pages.extensions["cache"] = Cache(project, seen=sight)
     pages.extensions["logins"] = logins
-    pages.context_processor(lambda: {"login": session()})
+    pages.context_processor(_about_caller)
+    pages.jinja_options = {
+        **pages.jinja_options,
+        "finalize": pass_context(lambda _, one: shown(one)),
+    }
     pages.jinja_env.undefined = StrictUndefined
     pages.jinja_env.trim_blocks = pages.jinja_env.lstrip_blocks = True
     pages.jinja_env.globals.update(
@@ -80,6 +85,17 @@ def make_pages(
     return pages
 
 
+def _about_caller() -> dict[str, Any]:
+    """Return what every page knows of who sends a request: `can` is their highest role."""
+    seen = sight()
+    return {
+        "login": session(),
+        "can": reach().highest,
+        "Role": Role,
+        "hidden_jobs": seen.hidden_jobs if seen else 0,
+    }
+
+
 _UNBROKEN = Markup('<span class="keys">{}</span>')
 
 
@@ -106,6 +122,8 @@ def _refused(error: HTTPException) -> Any:
 def _error(
     status: int, message: str, code: str, hint: str, lines: Sequence[str] = ()
 ) -> tuple[Any, int]:
+    g.why = message
+    message, hint, lines = shown(message), shown(hint), [shown(one) for one in lines]
     if is_program():
         problem = {"title": message, "status": status, "detail": hint, "code": code, "lines": lines}
         answer = as_json({name: says for name, says in problem.items() if says})

@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 from flask import Blueprint, Response, request, url_for
 
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import DoneBeforeError, UsageError
 from lineage_backfill.plans.document import plan_to_dict
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
 from lineage_backfill.ports import Settings, Submission
+from lineage_backfill.project.access import Role
 from lineage_backfill.show import printed
 from lineage_backfill.typed import JSON, Bounds, Text, json_schema, read
-from lineage_backfill.web.acts import MOST_ACTS, do, instant, moved, now_shown, once, submit
+from lineage_backfill.web.acts import (
+    do,
+    do_saved,
+    instant,
+    moved,
+    now_shown,
+    once,
+    seen_acts,
+    submit,
+)
 from lineage_backfill.web.answers import as_json, cache
 from lineage_backfill.web.backfills import ACTS
-from lineage_backfill.workspace.actions import audit
+from lineage_backfill.web.session import acting, needing, planning_reach
 from lineage_backfill.workspace.catchup import find_stale
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -52,15 +63,19 @@ class Start(Ask):
     max_parallel: Annotated[int, Bounds(1)] | None = None
 
 
-_BODIES: Final = {"plan": Ask, "start": Start}
+_BODIES: Final = {"plan": Ask, "start": Start, "save": Start}
+_SUBMITTED: Final = ("title", "description", "parameters", "max_parallel")
+_ON_SAVED: Final = ("approve", "run", "discard")
 _Answer = Callable[..., Response]
 
 
-def _operation(method: str, path: str, answer: str | None) -> Callable[[_Answer], _Answer]:
-    """Register an operation; `answer` is the kind of document that it returns."""
+def _operation(
+    method: str, path: str, answer: str | None, *, needs: Role = Role.VIEWER
+) -> Callable[[_Answer], _Answer]:
+    """Register an operation that needs a role; `answer` is the kind of document it returns."""
 
     def register(call: _Answer) -> _Answer:
-        api.add_url_rule(path, call.__name__, call, methods=[method])
+        api.add_url_rule(path, call.__name__, needing(needs, call), methods=[method])
         _OPERATIONS.append((method, path, answer, call))
         return call
 
@@ -120,13 +135,13 @@ def run(backfill: str, run: str) -> Response:
 @_operation("GET", "/stale", "stale")
 def stale() -> Response:
     """Return what is missing or older than its inputs."""
-    return _answer(find_stale(now_shown(), Request()).to_dict())
+    return _answer(find_stale(now_shown(), Request(), reach=planning_reach()).to_dict())
 
 
 @_operation("GET", "/audit", "audit")
 def acts() -> Response:
     """Return the newest acts."""
-    return _answer(audit(Workspace(cache().project), MOST_ACTS))
+    return _answer(seen_acts())
 
 
 @_operation("POST", "/plans", "plan")
@@ -135,14 +150,11 @@ def plan() -> Response:
     return _answer(plan_to_dict(_plan(_body(Ask), now_shown())))
 
 
-@_operation("POST", "/backfills", "status")
+@_operation("POST", "/backfills", "status", needs=Role.OPERATOR)
 def start() -> Response:
     """Start the plan of a request, by its id: it is made again, and must be the same."""
     asked = _body(Start)
-    workspace = Workspace(cache().project, as_of=instant(asked.now))
-    plan = _plan(asked, workspace)
-    if plan.id != asked.id:
-        raise moved("Plan again.")
+    workspace, plan = _as_answered(asked)
     submission = Submission(
         title=asked.title,
         description=asked.description,
@@ -152,7 +164,36 @@ def start() -> Response:
     return _submitted(lambda: submit(workspace, plan, submission))
 
 
-@_operation("POST", "/backfills/<backfill>/<verb>", "status")
+@_operation("GET", "/saved-plans", "saved_plans")
+def saved_plans() -> Response:
+    """List the saved plans that wait, with what has moved since."""
+    return _answer(acting().saved())
+
+
+@_operation("POST", "/saved-plans", "saved_plans", needs=Role.OPERATOR)
+def save() -> Response:
+    """Save the plan of a request, by its id, to be approved and run later."""
+    asked = _body(Start)
+    workspace, plan = _as_answered(asked)
+    given = {name: getattr(asked, name) for name in _SUBMITTED} | {"reason": asked.request.reason}
+    with suppress(DoneBeforeError):
+        acting(workspace).save(plan, given)
+    return saved_plans()
+
+
+@_operation("POST", "/saved-plans/<plan>/<verb>", "saved_plans", needs=Role.OPERATOR)
+def on_saved(plan: str, verb: str) -> Response:
+    """Approve, run or discard a saved plan; one that runs is answered with its status."""
+    if verb not in _ON_SAVED:
+        raise UsageError(f"{verb!r} is not an act", hint=f"They are: {', '.join(_ON_SAVED)}.")
+    if verb == "run":
+        return _submitted(lambda: do_saved(verb, plan))
+    with suppress(DoneBeforeError):
+        do_saved(verb, plan)
+    return saved_plans()
+
+
+@_operation("POST", "/backfills/<backfill>/<verb>", "status", needs=Role.OPERATOR)
 def act(backfill: str, verb: str) -> Response:
     """Pause, resume, cancel, kill, retry, undo or delete a backfill."""
     if verb not in ACTS:
@@ -169,8 +210,17 @@ def _submitted(act: Callable[[], str]) -> Response:
     return answer
 
 
+def _as_answered(asked: Start) -> tuple[Workspace, Plan]:
+    """Return the plan that was answered; raises StalePlanError if it is another one now."""
+    workspace = Workspace(cache().project, as_of=instant(asked.now))
+    plan = _plan(asked, workspace)
+    if plan.id != asked.id:
+        raise moved("Plan again.")
+    return workspace, plan
+
+
 def _plan(asked: Ask, workspace: Workspace) -> Plan:
-    planning, given = Planning(workspace), asked.request
+    planning, given = Planning(workspace, reach=planning_reach()), asked.request
     if asked.since_version is not None:
         given = planning.with_changes(given, after=asked.since_version)
     return planning.plan(given)

@@ -79,7 +79,13 @@ def serve(
             hint="Install it: pip install 'lineage-backfill[serve]'",
         ) from error
     pages = make_pages(project, names=names, frames=frames, logins=logins)
-    server = create_server(pages, sockets=[listening], threads=_THREADS, ident=None)
+    server = create_server(
+        pages,
+        sockets=[listening],
+        threads=_THREADS,
+        ident=None,
+        clear_untrusted_proxy_headers=False,  # only those of the proxy of [access] are read
+    )
 
     def stop(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.lookup import Resolver
 from lineage_backfill.plans.plan import Plan
 from lineage_backfill.plans.request import Request
+from lineage_backfill.project.access import WHOLE, Reach
 from lineage_backfill.runs.reports import instant
 from lineage_backfill.staleness.partitions import PartitionStates, partition_states
 from lineage_backfill.staleness.record import TableRecord
@@ -74,12 +75,19 @@ class Stale:
         }
 
 
-def find_stale(workspace: Workspace, request: Request, *, since: datetime | None = None) -> Stale:
+def find_stale(
+    workspace: Workspace,
+    request: Request,
+    *,
+    since: datetime | None = None,
+    reach: Reach = WHOLE,
+) -> Stale:
     """Return what is stale of the jobs that a request selects, with the rest of the request.
 
-    Keys older than `since` are left out. Raises TableLogError if no log can be read.
+    Only jobs within the `reach` are looked at. Keys older than `since` are left out. Raises
+    TableLogError if no log can be read.
     """
-    planning = Planning(workspace)
+    planning = Planning(workspace, reach=reach)
     jobs, silent = planning.find_stale(select=request.select, exclude=request.exclude, since=since)
     jobs, plan = _planned(planning, request, jobs)
     assert planning.judged_by is not None

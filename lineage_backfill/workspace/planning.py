@@ -28,7 +28,7 @@ from lineage_backfill.errors import (
     StalePlanError,
     UsageError,
 )
-from lineage_backfill.lineage.names import resolve
+from lineage_backfill.lineage.names import resolve, unknown
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef, listed
 from lineage_backfill.partitions.keys import NOTHING
@@ -44,6 +44,7 @@ from lineage_backfill.plans.request import (
     request_from_dict,
 )
 from lineage_backfill.ports import RunStore, TableHistory, TableLogs
+from lineage_backfill.project.access import WHOLE, Reach, Role
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.apart import apart
 from lineage_backfill.runs.estimate import NEWEST, Estimate, usual_seconds
@@ -67,10 +68,14 @@ class TableRecords:
 
 
 class Planning:
-    """Makes, checks, explains and estimates plans in a workspace."""
+    """Makes, checks, explains and estimates plans in a workspace.
 
-    def __init__(self, workspace: Workspace) -> None:
+    Jobs that `reach` does not let a user run are blocked in plans; hidden names are unknown.
+    """
+
+    def __init__(self, workspace: Workspace, *, reach: Reach = WHOLE) -> None:
         self.workspace = workspace
+        self._reach = reach
         self._project = workspace.project
         self._declarations = workspace.project.declarations
         self._records_known: dict[DatasetRef, TableRecord] = {}
@@ -87,12 +92,35 @@ class Planning:
         ignored = () if lineage.snapshot else lineage.ignore_runs
         request = replace(request, ignored_runs=ignored, target=self._project.target)
         began = time.monotonic()
-        plan = self._planner().plan(request)
+        plan = self._within(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         snapshot = workspace.snapshot
         asked = (*left_out(plan, snapshot), *decisions(plan, snapshot, self._declarations))
         warnings = (*plan.warnings, *advice(plan, snapshot))
         return replace(plan, warnings=warnings, decisions=(*plan.decisions, *asked))
+
+    def _within(self, request: Request) -> Plan:
+        """Return the plan of a request with what is beyond the reach withheld."""
+        planner = self._planner()
+        named: list[DatasetRef | JobRef] = [one.dataset for one in request.changed]
+        named += [one.job for one in request.jobs]
+        for ref in named:
+            if not self._reach.sees(ref):
+                raise unknown(str(ref), (), kind=ref.kind)
+        self._refuse_hidden((*request.select, *request.exclude))
+        plan = planner.plan(request)
+        if self._reach == WHOLE:
+            return plan
+        beyond = self._reach.beyond(Role.OPERATOR, (one.job for one in plan.jobs if one.count))
+        if not beyond:
+            return plan
+        return planner.plan(replace(request, withheld=(*request.withheld, *beyond)))
+
+    def _refuse_hidden(self, selectors: Sequence[str]) -> None:
+        """Raise UnknownNameError for a selector that only hidden names match."""
+        if selectors and not self._reach.sees_all:
+            graph = self.workspace.graph
+            select_jobs(selectors, graph.subgraph(filter(self._reach.sees, graph)))
 
     def check(self, plan: Plan) -> None:
         """Raise StalePlanError, naming the change, if lineage or declarations have changed."""
@@ -271,12 +299,14 @@ class Planning:
         TableLogError if no log can be read.
         """
         workspace, snapshot = self.workspace, self.workspace.snapshot
+        self._refuse_hidden((*select, *exclude))
         resolver = workspace.resolver_with_functions
         jobs = set(resolver.edges.jobs)
         if select:
             jobs = select_jobs(select, workspace.graph)
         if exclude:
             jobs -= select_jobs(exclude, workspace.graph)
+        jobs = set(filter(self._reach.sees, jobs))
         histories, silent = self._histories(resolver, jobs, self._logs)
         seen = observations.runtime_keys(resolver, histories)
         if seen:

@@ -259,6 +259,11 @@ class Workspace:
         declarations = self.project.declarations
         return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
 
+    def is_protected(self, job: JobRef) -> bool:
+        """Whether a job is declared as protected."""
+        declared = self._jobs.find(job)
+        return declared is not None and bool(declared.protected)
+
     def _calendar(self, job: JobRef) -> Calendar | None:
         """Return the run calendar of a job, None if unknown."""
         return self.resolver_with_functions.job(job).calendar

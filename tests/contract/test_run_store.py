@@ -38,7 +38,9 @@ from lineage_backfill.ports import (
     Move,
     Origin,
     RunStore,
+    SavedPlan,
     Settings,
+    Token,
     Trace,
 )
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
@@ -662,6 +664,42 @@ def test_an_act_is_kept_once_with_how_it_ended(store: RunStore) -> None:
     assert store.acts(9) == (refused, replace(one, backfill_id="b-1"))
     assert store.acts(1) == (refused,)
     assert [act.key for act in store.acts(9, backfill_id="b-1")] == ["k"]
+
+
+def test_a_token_is_kept_until_it_is_revoked(store: RunStore) -> None:
+    one = Token(prefix="a", name="ci", hash="h", created_by="ann", created_at=NOW)
+    store.put_token(one)
+    store.put_token(replace(one, prefix="b", created_at=LATER, expires_at=LATER))
+    store.put_token(revoked := replace(one, used_at=NOW, revoked_at=LATER))
+    later, first = store.tokens()
+    assert first == revoked
+    assert not first.holds(NOW)
+    assert later.holds(NOW)
+    assert not later.holds(LATER)
+
+
+def test_a_saved_plan_is_changed_by_one_user_at_a_time(store: RunStore) -> None:
+    plan: dict[str, Any] = {"jobs": []}
+    more = {"title": "x"}
+    one = SavedPlan(id="sha256:1", plan=plan, submission=more, author="ann", saved_at=NOW)
+    store.save_plan(one)
+    with pytest.raises(ConflictError, match="saved before"):
+        store.save_plan(one)
+    store.save_plan(replace(one, id="sha256:2", saved_at=LATER))
+    approved = replace(one, approved_by="bob", approved_at=LATER)
+    store.change_plan(one, approved)
+    with pytest.raises(ConflictError, match="just now"):
+        store.change_plan(one, replace(one, approved_by="eve"))
+    assert store.saved_plans()[1] == approved
+    store.change_plan(approved, replace(approved, backfill_id="b-1"))
+    store.change_plan(store.saved_plans()[0], replace(one, id="sha256:2", discarded=True))
+    assert store.saved_plans() == ()
+
+
+def test_the_jobs_of_each_backfill_are_known(store: RunStore) -> None:
+    assert store.jobs() == {}
+    create(store)
+    assert store.jobs() == {"b-1": {run.job for run in store.runs("b-1")}}
 
 
 def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(

@@ -210,16 +210,31 @@ def test_what_opens_the_login_is_gone_when_the_server_ends(
     assert not page.exists()
 
 
-def test_who_serves_to_others_is_warned(shop: Shop) -> None:
-    process = shop.start("serve", "--port", "0", "--host", "0.0.0.0", "--json")
-    assert process.stderr is not None
-    assert "there is no login" in process.stderr.readline()
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=30)
-    document = json.loads(out)
-    assert fits(document, "serve")
-    assert document["url"].startswith("http://127.0.0.1:")
-    assert process.returncode == 0
+def test_others_are_served_only_with_a_login(shop: Shop) -> None:
+    refused = shop("serve", "--port", "0", "--host", "0.0.0.0", code=9)
+    assert "error[LB-305]" in refused.stderr
+    assert "[[access.grant]]" in refused.stderr
+    file = shop.folder / "lineage-backfill.toml"
+    grant = '[[access.grant]]\nto = "token:ci"\nrole = "operator"\n'
+    file.write_text(f"{file.read_text()}\n{grant}")
+    token = shop("token", "create", "ci").stdout.strip()
+    with serving(shop, "--host", "0.0.0.0", "--json") as (said, _):
+        document = json.loads(said)
+        assert fits(document, "serve")
+        assert document["login"] is None
+        url = document["url"]
+        assert url.startswith("http://127.0.0.1:")
+        with pytest.raises(HTTPError, match="401"):
+            urllib.request.urlopen(f"{url}history.json")
+        asked = urllib.request.Request(
+            f"{url}api/v1/backfills", headers={"Authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(asked) as answer:
+            assert json.load(answer)["backfills"] == []
+        shop("token", "revoke", "ci")
+        with pytest.raises(HTTPError, match="401"):
+            urllib.request.urlopen(asked)
+    assert "revoked" in shop("token", "list").stdout
 
 
 @needs_browser
@@ -279,13 +294,15 @@ def test_what_a_program_begins_goes_on_without_the_server(shop: Shop) -> None:
         page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
         program = page.partition("```python\n")[2].partition("```")[0]
         address = json.loads(said)["url"].rstrip("/")
-        for _ in range(2):  # sent twice, begun once
-            code = program.replace("http://127.0.0.1:8085", address)
-            ran = [sys.executable, "-c", code]
-            printed = subprocess.run(
-                ran, cwd=shop.folder, check=True, stdout=subprocess.PIPE, text=True
-            )
-            assert printed.stdout.startswith("b-")
+        code = program.replace("http://127.0.0.1:8085", address)  # it sends twice
+        printed = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=shop.folder,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert printed.stdout.startswith("b-")
         wait_for(lambda: "daily 2024-01-02" in shop.journal())
         process.kill()
         process.wait()

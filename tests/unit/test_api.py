@@ -145,12 +145,15 @@ def test_lineage_is_a_graph_whose_edges_have_facts(folder: Path, project: Projec
     assert graph.edges[ROLLUP, DAILY] == {"mode": None}
 
 
-def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "attempted"), [("api", 8), ("access", 6)])
+def test_the_examples_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, attempted: int
+) -> None:
     root = Path(__file__).parents[2]
     example = root / "lineage_backfill" / "example" / "shop.toml"
     (tmp_path / "lineage-backfill.toml").write_text(example.read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
-    page = str(root / "docs" / "api.md")
+    page = str(root / "docs" / f"{name}.md")
     assert doctest.testfile(page, module_relative=False) == doctest.TestResults(
-        failed=0, attempted=8
+        failed=0, attempted=attempted
     )

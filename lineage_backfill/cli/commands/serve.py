@@ -13,7 +13,7 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import ForbiddenError, UsageError
 from lineage_backfill.files import reason
 from lineage_backfill.show import documents
 from lineage_backfill.web import server
@@ -88,23 +88,25 @@ def serve(
         def tell(code: str) -> None:
             terminal.say(f"To act on these pages, log in: {address}login?code={code}")
 
-        # Who may act on an address that others reach cannot be told yet.
-        logins = Logins(process, tell, token) if server.is_private(listening) else None
+        is_private = server.is_private(listening)
+        if not is_private and project.access is None:
+            raise ForbiddenError(
+                f"others can reach {host}, and nothing says who may do what there",
+                hint="Grant roles with [[access.grant]] in the project file, or leave out --host.",
+            )
+        logins = Logins(process, tell, token)
+        if not is_private:
+            logins.code = ""  # others could read it on its way
 
         def ready() -> None:
-            login = f"{address}login?code={logins.code}" if logins else None
+            login = f"{address}login?code={logins.code}" if is_private else None
             if as_json:
                 document = {"schema_version": 1, "kind": "serve", "url": address, "login": login}
                 documents.emit(document)
             else:
                 typer.echo(address)
             sys.stdout.flush()
-            if not server.is_private(listening):
-                terminal.say(
-                    f"warning: anyone who can reach {host} can read all of this: there is no login",
-                    style="yellow",
-                )
-            if logins:
+            if is_private:
                 tell(logins.code)
             terminal.say("Serving until Ctrl-C.")
             if open_browser:

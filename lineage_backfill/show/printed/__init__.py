@@ -26,6 +26,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "report": backfills.Report,
     "rows": rows.Rows,
     "run": backfills.RunPage,
+    "saved_plans": backfills.SavedPlans,
     "serve": checks.Serve,
     "stale": checks.Stale,
     "status": backfills.Status,

@@ -298,3 +298,27 @@ class Notification(TypedDict):
     run: NotRequired[FailedRun]
     error: NotRequired[str]
     state: NotRequired[str]
+
+
+class SavedPlan(TypedDict):
+    """A plan that waits to be approved or run."""
+
+    id: Hash
+    title: str
+    changed: str
+    reason: str
+    runs: Count
+    author: str
+    saved_at: Moment
+    needs_approval: Annotated[bool, "Whether another user has to approve it before it runs."]
+    approved_by: str
+    approved_at: Moment | None
+    moved: Annotated[str, "What has changed since it was saved; it does not run then."]
+
+
+class SavedPlans(TypedDict):
+    """The saved plans that were neither run nor discarded, newest first."""
+
+    schema_version: Literal[1]
+    kind: Literal["saved_plans"]
+    plans: list[SavedPlan]

@@ -63,6 +63,7 @@ class PlanRequest(TypedDict):
     author: NotRequired[str]
     reason: NotRequired[str]
     as_of: NotRequired[Annotated[Literal[True], "Made with --now."]]
+    withheld: NotRequired[Annotated[list[Name], "Jobs that its author may not run."]]
 
 
 class PlanLineage(TypedDict):

@@ -71,9 +71,9 @@ class Shop:
     leases: dict[str, Lease] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path, jobs: Sequence[tuple[str, str, str]] = ()) -> Shop:
-        """Build it; each job is given with what it reads and writes."""
-        (folder / "lineage-backfill.toml").write_text(PROJECT)
+    def of(cls, folder: Path, jobs: Sequence[tuple[str, str, str]] = (), *, more: str = "") -> Shop:
+        """Build it; each job is given with what it reads and writes; `more` is of its file."""
+        (folder / "lineage-backfill.toml").write_text(PROJECT + more)
         every = jobs or (("clean", "feed", "clean"), (HOSTILE, "clean", "daily"))
         every = (*every, ("blind", "clean", "unknown_table"))
         write_events(
@@ -121,6 +121,11 @@ class Shop:
                 for number, move in enumerate(_moves(run, state, **said)):
                     now = NOW + number * timedelta(seconds=took)
                     store.record(lease, [move], now=now)
+
+    def hold(self, backfill_id: str) -> None:
+        """Drive a backfill, so that no other process does."""
+        with self.store() as store:
+            self._lease(store, backfill_id)
 
     def leave(self, backfill_id: str = "b-1") -> None:
         """Drive a backfill no more."""

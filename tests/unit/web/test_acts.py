@@ -149,7 +149,9 @@ def test_only_a_page_of_a_login_changes_something(
     assert browser.client.get(address).status_code in (200, 404, 405), "reading does nothing"
     with shop.store() as store:
         assert [one.control for one in store.backfills(deleted=True)] == [None, None]
-        assert store.acts(9) == ()
+        acts = store.acts(99)
+        assert len(acts) == len(refused), "each refusal is one row of the audit"
+        assert all(one.refused and one.address for one in acts)
         assert not any(one.deleted for one in store.backfills(deleted=True))
 
 
@@ -246,7 +248,8 @@ def test_what_was_not_shown_is_not_started(shop: Shop, browser: Browser) -> None
     assert browser.post("/new", **shown | {"now": "2999-01-01T00:00:00+00:00"}).status_code == 400
     with shop.store() as store:
         assert not store.backfills()
-        assert not store.acts(1)
+        acts = store.acts(9)
+    assert [(one.verb, bool(one.refused)) for one in acts] == [("start", True)] * 7
 
 
 @pytest.mark.usefixtures("driven")

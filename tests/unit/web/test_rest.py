@@ -134,7 +134,9 @@ def test_only_the_token_lets_a_program_act(shop: Shop, pages: Flask) -> None:
     assert answer.status_code == 421
     with shop.store() as store:
         assert store.backfill("b-1").control is None
-        assert not store.acts(1)
+        acts = store.acts(9)
+    assert len(acts) == len(refused) + 1, "each refusal is one row, but where pages only read"
+    assert all(one.refused and one.door == "rest" for one in acts)
 
 
 def test_a_backfill_is_controlled(shop: Shop, client: FlaskClient) -> None:
