@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from lineage_backfill.project.locations import is_remote
+from lineage_backfill.project.locations import is_remote, table_parts
 from lineage_backfill.runspec.values import OutputSpec, Target
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.session import is_alive
@@ -108,10 +109,23 @@ class Tables:
             return cast("Storage", new)
         if self.latest_version(output) is None:
             _check_storable(schema, output)
+            if output.table is not None:
+                self._check_catalog(output.table)
             log_of = partial(self.log, output)
             new = _format("delta").NewDeltaTable(self.spark, log_of, schema, output)
             return cast("Storage", new)
         return self.storage(output)
+
+    def _check_catalog(self, name: str) -> None:
+        """Raise TableError if a table of this name would be created in another format."""
+        first, *rest = table_parts(name)
+        kind = self.spark.conf.get(f"spark.sql.catalog.{first}", "") if len(rest) > 1 else ""
+        if kind and not re.search("delta|unity", kind, re.IGNORECASE):
+            raise TableError(
+                f"table {name} does not exist, and its catalog creates no Delta tables: it is"
+                f" {kind}",
+                hint="Name a catalog of Delta tables, or give the `location` of the table.",
+            )
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         """Return the actions in Parquet files of a Delta log; raises TableError."""

@@ -105,7 +105,9 @@ def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None
     columns = [names[column.lower()] for column in _partitioned_by(output)]
     builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
     builder = builder.location(output.location) if output.location else builder
-    builder = builder.tableName(output.table) if output.table else builder
+    # Delta's builder takes two parts.
+    table = re.sub(r"^`?spark_catalog`?\.", "", output.table or "", flags=re.IGNORECASE)
+    builder = builder.tableName(table) if table else builder
     builder = builder.partitionedBy(*columns) if columns else builder
     try:
         builder.execute()
