@@ -78,7 +78,7 @@ def _spark_half(file: str) -> int | None:
     chaos = ("chaos/test_schedules.py", "chaos/test_spark_kills.py")
     if not file.startswith("spark/") and file not in chaos:
         return None
-    return int(file >= "spark/test_open_scope.py")
+    return int(file >= "spark/test_merge.py")
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types

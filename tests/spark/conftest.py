@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -49,13 +49,18 @@ class Table:
         self.path = str(path)
         self.columns = tuple(columns)
         self.kind = kind
+        self.by: Literal["time", "key"] | None = None
 
     @property
     def target(self) -> Target:
         """Where it is."""
         name = DatasetRef("test", Path(self.path).name)
         return Target(
-            dataset=name, format=self.kind, columns=self.columns, location=self.path, table=None
+            dataset=name,
+            format=self.kind,
+            columns=self.columns,
+            location=self.path,
+            scoped_by=self.by,
         )
 
     def scope(self, partitions: Sequence[Mapping[str, str | None] | str]) -> list[dict[str, Any]]:
@@ -81,6 +86,7 @@ class Table:
             "format": self.kind,
             "location": self.path,
             "columns": list(self.columns),
+            "scoped_by": self.by,
             "scope": self.scope(partitions),
         }
         for name in POLICY:
