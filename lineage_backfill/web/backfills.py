@@ -32,6 +32,7 @@ from lineage_backfill.web.live import PATIENCE, is_watching, live
 from lineage_backfill.web.session import sight
 from lineage_backfill.web.view_models import Page
 from lineage_backfill.workspace.actions import audit
+from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.workspace import Workspace
 
 _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
@@ -163,15 +164,14 @@ def _seen(status: dict[str, Any]) -> _Seen:
         return replace(seen, no_report=error.full_text)
 
 
-def _log_ends(id_: str, troubles: Iterable[view_models.Trouble]) -> dict[str, str]:
+def _log_ends(kept: Backfills, id_: str, troubles: Iterable[view_models.Trouble]) -> dict[str, str]:
     """Return the last lines that the first failed runs have left, by run."""
     found = {}
-    with cache().backfills() as kept:
-        failed = (one.first for one in troubles if one.state is RunState.FAILED)
-        for run in islice(failed, _LOGS):
-            with suppress(UnknownNameError):
-                log = kept.attempt_log(id_, run["id"], run["attempt"], most=_LOG_END)
-                found[run["id"]] = "\n".join(log.splitlines()[-_LINES:])
+    failed = (one.first for one in troubles if one.state is RunState.FAILED)
+    for run in islice(failed, _LOGS):
+        with suppress(UnknownNameError):
+            log = kept.attempt_log(id_, run["id"], run["attempt"], most=_LOG_END)
+            found[run["id"]] = "\n".join(log.splitlines()[-_LINES:])
     return found
 
 
@@ -189,6 +189,9 @@ def _backfill(status: dict[str, Any], seen: _Seen) -> str:
         if (not state or run["state"] == state) and (job is None or JobRef(**run["job"]) == job)
     ]
     troubles = Page.of(view_models.troubles(runs), 1, size=_TROUBLES)
+    with cache().backfills() as kept:  # opened once, which takes longer than what is read
+        log_ends = _log_ends(kept, status["id"], troubles.items)
+        done = audit(kept.workspace, _ACTS, status["id"])["acts"]
     return render_template(
         "backfill.html",
         status=status,
@@ -199,7 +202,7 @@ def _backfill(status: dict[str, Any], seen: _Seen) -> str:
         periods=periods,
         lineage_says=seen.no_spans,
         troubles=troubles,
-        log_ends=_log_ends(status["id"], troubles.items),
+        log_ends=log_ends,
         cut_off=[run for run in runs if run["cut_off"]][:_JOBS],
         runs=Page.of(view_models.first_of_all(listed), number("page"), size=_RUNS),
         state=state,
@@ -214,7 +217,7 @@ def _backfill(status: dict[str, Any], seen: _Seen) -> str:
         else (),
         columns=backfills.OUTPUTS,
         mark=backfills.mark,
-        done=audit(Workspace(cache().project), _ACTS, status["id"])["acts"],
+        done=done,
         commands=_commands(status),
         acts=ACTS,
     )
