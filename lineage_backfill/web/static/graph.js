@@ -71,6 +71,7 @@
   });
 
   zoom(Math.max(whole(), 0.75)); // smaller than this cannot be read
-  const first = picture.querySelector(".found, .changed");
+  const left = (node) => node.getBoundingClientRect().left;
+  const [first] = nodes.filter((one) => one.matches(".found, .changed")).sort((a, b) => left(a) - left(b));
   if (first) show(first);
 })();
