@@ -27,6 +27,7 @@ from lineage_backfill.runspec.instants import read_instant
 from lineage_backfill.runspec.strict_json import read_parameters
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.configuration import address_of, load_project, outbox_of
+from spark_runtime.connect import end_sessions
 from spark_runtime.emit.outbox import default_folder, replay
 from spark_runtime.errors import (
     NothingToRunError,
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "jars":
             print(*find_jars(), sep="\n")
+            return 0
+        if options.command == "end-sessions":
+            end_sessions(options.master, options.token)
             return 0
         if options.command == "reconcile":
             reconcile(load_spec(options.spec), Tables(), _since(options))
@@ -122,6 +126,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="INSTANT",
         help="also a scheduled run of the same partitions that began no earlier",
     )
+    over = commands.add_parser(
+        "end-sessions", help="end what an attempt still does on a Spark Connect server"
+    )
+    over.add_argument("--master", required=True, help="the address of the server")
+    over.add_argument("--token", required=True, help="the token of the attempt")
     commands.add_parser("jars", help="print where Delta's jars are")
     code = commands.add_parser(
         "declared", help="write what modules, packages and SQL files declare to a file of JSON"
@@ -196,7 +205,7 @@ def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     tables = Tables(spark)
     is_ours = "DATABRICKS_RUNTIME_VERSION" not in os.environ  # else its sessions are not
     if options.spec is not None and len(specs) > 1:  # a list: no run waits for another
-        one = Worker(spark).run if is_ours else lambda spec: run(spark, spec, tables)
+        one = Worker(spark, conf).run if is_ours else lambda spec: run(spark, spec, tables)
         succeeded = [one(spec).state for spec in specs].count("succeeded") == len(specs)
     else:
         succeeded = all(run(spark, spec, tables).state == "succeeded" for spec in specs)

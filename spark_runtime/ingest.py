@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from spark_runtime import classic, connect
 from spark_runtime.errors import EntrypointError, SchemaMismatchError, first_line
 from spark_runtime.tables.merge import has_null, newest_of_each, ordered_columns
 from spark_runtime.tables.values import quoted
@@ -127,8 +128,8 @@ def latest_by_key(
         )
         frame = frame.where(F.when(has_null(on), refused.cast("boolean")).otherwise(F.lit(True)))
     order = [F.col(quoted(one)) if isinstance(one, str) else one for one in named]
-    nodes: list[Any] = [column._jc for column in order]
-    if any(one.node().getClass().getSimpleName() == "SortOrder" for one in nodes):
+    here = connect if connect.is_connect(frame.sparkSession) else classic
+    if any(map(here.is_direction, order)):
         raise EntrypointError(
             "newest_by holds a direction, and the greatest value is the newest",
             hint="Name the column without asc() or desc(); negate a number that counts down.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -11,8 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from spark_runtime import classic, connect
 from spark_runtime.configuration import user_folder
 from spark_runtime.errors import (
     JarsMissingError,
@@ -24,6 +27,7 @@ from spark_runtime.errors import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DELTA = "delta-spark_"
 JARS_VARIABLE = "LINEAGE_BACKFILL_JARS"
 MINIMUM_JAVA = 17
 
@@ -57,9 +61,6 @@ _WRITING: Mapping[str, str] = {
 }
 SAFE_CONF: Mapping[str, str] = {**_MEANING, **_WRITING}
 
-#: The name of the RDDs in which Delta keeps the logs of tables, and which it drops itself.
-_DELTA_STATE = "Delta Table State"
-
 #: Delta answers some queries from the table's log alone; a job's own queries must be noticed.
 EVERY_QUERY_IS_A_JOB = "spark.databricks.delta.optimizeMetadataQuery.enabled"
 
@@ -72,9 +73,17 @@ _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
+#: Settings of every session, also on a server that others have started: a table's log is read in
+#: one task.
+_SMALL_TABLES: Mapping[str, str] = {
+    "spark.sql.files.openCostInBytes": "131072",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
 #: Settings of a Spark that is started from Python, on any master, for tables of megabytes. Little
 #: is kept of past runs: with Spark's defaults the plans and stages of a hundred runs double a small
-#: driver's heap. A table's log is read in one task.
+#: driver's heap.
 DRIVER_CONF: Mapping[str, str] = {
     "spark.app.name": "lineage-backfill",
     "spark.log.level": "ERROR",
@@ -86,9 +95,7 @@ DRIVER_CONF: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "10",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.files.openCostInBytes": "131072",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-    "spark.databricks.delta.snapshotPartitions": "1",
+    **_SMALL_TABLES,
     # A file's permissions are set by a forked `chmod`, and VFORK is the cheapest way to fork;
     # queries over small tables are over before the second compiler has paid for itself.
     "spark.driver.extraJavaOptions": (
@@ -135,6 +142,8 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
         return running
     given = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     conf = conf or {}
+    if connect.is_address(conf.get("spark.master", "")):
+        return connect.open_session({**_SMALL_TABLES, **SAFE_CONF, **conf})
     ours = {} if given else _started_here(conf)
     from pyspark.sql import SparkSession
 
@@ -175,10 +184,7 @@ def _submitted() -> dict[str, str]:
     """Return the settings of spark-submit, if no session uses them yet."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
+    return dict(classic.properties())
 
 
 def listening(conf: Mapping[str, str]) -> dict[str, str]:
@@ -233,56 +239,45 @@ def assert_safe(spark: SparkSession, *, but: Collection[str] = ()) -> None:
 
 
 @contextmanager
-def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
-    """Give a run a new session of this Spark, which is the default in this block.
+def session_of_its_own(
+    spark: SparkSession, conf: Mapping[str, str] = MappingProxyType({}), token: str | None = None
+) -> Iterator[SparkSession]:
+    """Give an attempt a new session of this Spark, which is the default in this block.
 
     Settings, temporary views, functions, caches and the current catalog end with it. What Delta
-    knows of tables stays.
+    knows of tables stays. `conf` are the settings of the given session.
     """
-    own = spark.newSession()
-    _make_default(own)
+    if connect.is_connect(spark):
+        own = connect.open_session({**_SMALL_TABLES, **_MEANING, **conf}, token)
+        try:
+            yield own
+        finally:
+            connect.close(own)
+            connect.make_default(spark)
+        return
+    own = classic.new_session(spark)
     try:
         yield own
     finally:
         if is_alive(spark):
-            _make_default(spark)
-            spark.catalog.clearCache()
-            spark._jsparkSession.sharedState().globalTempViewManager().clear()
-            for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
-                if not str(rdd.name()).startswith(_DELTA_STATE):
-                    rdd.unpersist()
-
-
-def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a new session with the settings of another one, plus these."""
-    copy = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in conf.items():
-        copy.conf.set(name, value)
-    return copy
+            classic.end_session(spark)
 
 
 @contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Make a session the one that Delta's own library uses in this thread, in this block."""
-    jvm: Any = spark._jvm
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+def with_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Give another session like this one that also has these settings, for one statement.
 
-
-def _make_default(spark: SparkSession) -> None:
-    kind = type(spark)
-    in_jvm = kind._get_j_spark_session_class(spark._jvm)
-    kind._instantiatedSession = kind._activeSession = spark
-    in_jvm.setDefaultSession(spark._jsparkSession)
-    in_jvm.setActiveSession(spark._jsparkSession)
+    It sees the global temporary views of this one.
+    """
+    if connect.is_connect(spark):
+        meaning = {name: text or "" for name, text in connect.values_of(spark, _MEANING).items()}
+        with connect.second(spark) as other, settings(other, {**meaning, **_WRITING, **conf}):
+            yield other
+        return
+    copy = classic.clone(spark)
+    for name, value in conf.items():
+        copy.conf.set(name, value)
+    yield copy
 
 
 @contextmanager
@@ -338,66 +333,100 @@ def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     Several threads of one session may do so at once: the last one to end restores the original
     values.
     """
-    session = str(spark._jsparkSession.sessionUUID())
+    session = _id(spark)
     with _giving:
+        before = _values(spark, conf)
         for name, value in conf.items():
-            before = spark.conf.get(name, None)
-            _given.setdefault((session, name), (before, []))[1].append(value)
-            spark.conf.set(name, value)
+            _given.setdefault((session, name), (before[name], []))[1].append(value)
+        _set(spark, {name: value for name, value in conf.items() if before[name] != value})
     try:
         yield
     finally:
         with _giving:
-            for name, value in conf.items():
-                _take_away(spark, (session, name), value)
+            _take_away(spark, session, conf)
 
 
-def _take_away(spark: SparkSession, key: tuple[str, str], value: str) -> None:
-    before, values = _given[key]
-    del values[-1 - values[::-1].index(value)]
-    if not values:
-        del _given[key]
-    left = values[-1] if values else before
+def _take_away(spark: SparkSession, session: str, conf: Mapping[str, str]) -> None:
+    changed: dict[str, str] = {}
+    unset: list[str] = []
+    for name, value in conf.items():
+        before, values = _given[session, name]
+        is_newest = values[-1] == value
+        del values[-1 - values[::-1].index(value)]
+        if not values:
+            del _given[session, name]
+        left = values[-1] if values else before
+        if is_newest and left is None:
+            unset.append(name)
+        elif is_newest and left is not None and left != value:
+            changed[name] = left
     try:
-        if left is None:
-            spark.conf.unset(key[1])
-        else:
-            spark.conf.set(key[1], left)
+        _set(spark, changed)
+        for name in unset:
+            spark.conf.unset(name)
     except Exception:  # without its JVM a session has no settings
         if is_alive(spark):
             raise
 
 
+def _id(spark: SparkSession) -> str:
+    return connect.id_of(spark) if connect.is_connect(spark) else classic.id_of(spark)
+
+
+def _values(spark: SparkSession, names: Mapping[str, str]) -> dict[str, str | None]:
+    if connect.is_connect(spark):
+        return connect.values_of(spark, names)
+    return {name: spark.conf.get(name, None) for name in names}
+
+
+def _set(spark: SparkSession, conf: Mapping[str, str]) -> None:
+    if connect.is_connect(spark):
+        connect.set_all(spark, conf)
+        return
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+
+
 def keeps_shuffles(spark: SparkSession) -> bool:
     """Whether shuffled rows are never recomputed; a job that would need that fails."""
+    if connect.is_connect(spark):
+        return False
     is_local = str(spark.sparkContext.master).startswith("local[")
     return is_local and spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) == "1"
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether the session's JVM still answers."""
-    try:
-        return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 (a dead JVM shows in many ways)
-        return False
+    """Whether the session's JVM, or its server, still answers."""
+    return connect.is_alive(spark) if connect.is_connect(spark) else classic.is_alive(spark)
 
 
 def find_jars() -> tuple[Path, ...]:
     """Return the jars in LINEAGE_BACKFILL_JARS, else those in the cache folder.
 
-    Raises JarsMissingError unless Delta's two jars are among them.
+    Of Delta's, only those for the installed PySpark. Raises JarsMissingError unless its two jars
+    are among them.
     """
     setting = os.environ.get(JARS_VARIABLE)
     places = [Path(p) for p in setting.split(os.pathsep) if p] if setting else [jars_folder()]
     jars = [jar for place in places for jar in (sorted(place.glob("*.jar")) or [place])]
     jars = [jar for jar in jars if jar.suffix == ".jar" and jar.is_file()]
-    for prefix in ("delta-spark_", "delta-storage-"):
+    ours = f"{_DELTA}{_pyspark_release()}"
+    jars = [jar for jar in jars if not jar.name.startswith(_DELTA) or jar.name.startswith(ours)]
+    for prefix in (ours, "delta-storage-"):
         if not any(jar.name.startswith(prefix) for jar in jars):
             raise JarsMissingError(
                 f"no {prefix}*.jar in {os.pathsep.join(map(str, places))}",
                 hint=f"Run scripts/fetch-jars once, or set {JARS_VARIABLE} to the jars' folder.",
             )
     return tuple(jars)
+
+
+def _pyspark_release() -> str:
+    """Return how the names of jars for the installed PySpark go on; empty if there is none."""
+    try:
+        return ".".join(importlib.metadata.version("pyspark").split(".")[:2]) + "_"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def jars_folder() -> Path:

@@ -14,10 +14,13 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import RunResult, RunSpec
+from spark_runtime import classic
+from spark_runtime.connect import is_connect
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job.attempt import describe_error
 from spark_runtime.job.decorator import load_function
@@ -45,8 +48,9 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
 class Worker:
     """Answers requests one by one; an error of a job is a normal reply."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, conf: Mapping[str, str] = MappingProxyType({})) -> None:
         self.spark = spark
+        self._conf = conf
         self.tables = Tables(spark)
         self._runs = 0
 
@@ -72,14 +76,15 @@ class Worker:
 
     def run(self, spec: RunSpec) -> RunResult:
         """Run a run spec in a session of its own."""
-        with session_of_its_own(self.spark) as session:
+        with session_of_its_own(self.spark, self._conf, spec.token) as session:
             return run(session, spec, self.tables.within(session))
 
     def _collect_garbage(self) -> None:
         self._runs += 1
+        if is_connect(self.spark):
+            return
         if self._runs % _COLLECTED == 0 and is_alive(self.spark):
-            jvm: Any = self.spark._jvm
-            jvm.System.gc()
+            classic.collect_garbage(self.spark)
 
 
 def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str, str]) -> int:
@@ -89,8 +94,8 @@ def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str
     except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
         reply(op="raised", error=describe(error))
         return 1
-    worker = Worker(spark)
-    reply(op="ready", application=spark.sparkContext.applicationId)
+    worker = Worker(spark, conf)
+    reply(op="ready", application=spark.conf.get("spark.app.id", None))
     for line in requests:
         if line.strip():
             answer = worker.answer(line)

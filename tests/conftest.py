@@ -17,6 +17,7 @@ from lineage_backfill import redaction
 from lineage_backfill.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
 from tests import postgres, sampling
+from tests.connect import server
 from tests.sessions import INTERPRETED
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ _FIRST = ("e2e/test_demo.py", "e2e/test_spark_cluster.py")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what runs all cases of long lists."""
     parser.addoption("--thorough", action="store_true", help="run all cases of long lists")
+    parser.addoption(
+        "--connect", action="store_true", help="let the session be one of Spark Connect"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +56,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "ignore:unclosed <socket:ResourceWarning",
         "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
     )
+    connects = bool(items) and items[0].config.getoption("--connect")
     for item in items:
+        if connects and item.get_closest_marker("classic"):
+            item.add_marker(pytest.mark.skip(reason="only of a driver with a JVM"))
         if item.path.relative_to(_TESTS).parts[0] in _SLOW and not item.get_closest_marker("core"):
             item.add_marker(pytest.mark.slow)
         if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(_SPARK):
@@ -96,11 +103,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[SparkSession]:
     """The one session, on two threads."""
     from spark_runtime.session import get_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
+    if pytestconfig.getoption("--connect"):
+        with server(warehouse, INTERPRETED) as one:
+            session = get_session({"spark.master": one.address})
+            yield session
+            session.stop()
+        return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         session = get_session(

@@ -70,6 +70,18 @@ def reconcile(files: AttemptFiles, since: datetime | None = None) -> Outcome | N
     return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None
 
 
+def end_sessions(
+    python: str, address: str, token: str, environment: Mapping[str, str]
+) -> str | None:
+    """End what an attempt does on a Spark Connect server; return why that is not known."""
+    asked = ("end-sessions", "--master", address, "--token", token)
+    answer = _ask(*asked, python=python, environment=environment)
+    if answer.returncode == 0:
+        return None
+    said = answer.stderr.strip().rpartition("\nSessionError: ")[2].removeprefix("SessionError: ")
+    return f"whether it goes on, and commits, is unknown: {said.partition(chr(10))[0]}"
+
+
 def _has_log(output: Mapping[str, Any]) -> bool:
     """Whether the table of an output, or what may be its log, is on this machine."""
     place = output.get("location")
@@ -77,8 +89,10 @@ def _has_log(output: Mapping[str, Any]) -> bool:
     return place is not None and Path(place, log).exists()
 
 
-def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "spark_runtime", *arguments]
+def _ask(
+    *arguments: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [python, "-m", "spark_runtime", *arguments]
     try:
         return subprocess.run(
             command,
@@ -87,6 +101,7 @@ def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
             text=True,
             timeout=_TIMEOUT,
             check=False,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no answer within {_TIMEOUT} s")

@@ -7,7 +7,6 @@ if the job ran other Spark jobs: a value collected from an input is a constant i
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.model import DatasetRef
+from spark_runtime import classic
 from spark_runtime.session import EVERY_QUERY_IS_A_JOB
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ColumnTrace:
     def take(self, dataset: DatasetRef, frame: DataFrame) -> None:
         """Record the columns of an input that the job gets."""
         try:
-            columns = _Plan(_plan_of(frame)).columns()
+            columns = _Plan(classic.plan_of(frame)).columns()
         except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
             _log.debug("the columns of %s cannot be traced: %s", dataset, error)
             return
@@ -94,7 +94,7 @@ class ColumnTrace:
         if self._count() != self._known:
             return None
         try:
-            plan = _Plan(_plan_of(frame))
+            plan = _Plan(classic.plan_of(frame))
             return plan.lineage(frame.columns, self._origins)
         except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
             _log.debug("columns cannot be traced: %s", error)
@@ -106,17 +106,11 @@ class ColumnTrace:
         NaN, which equals nothing, if it is unknown or not every query is a job.
         """
         try:
-            jobs = self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+            jobs = classic.jobs_so_far(self._spark)
             is_counted = self._spark.conf.get(EVERY_QUERY_IS_A_JOB) == "false"
         except Exception:  # noqa: BLE001 (a session without a scheduler of its own tells nothing)
             return math.nan
         return float(jobs) if is_counted else math.nan
-
-
-def _plan_of(frame: DataFrame) -> list[dict[str, Any]]:
-    text: str = frame._jdf.queryExecution().analyzed().toJSON()
-    plan: list[dict[str, Any]] = json.loads(text)
-    return plan
 
 
 class _UntraceableError(Exception):

@@ -141,7 +141,7 @@ def put_back(
     """
     log = storage.log
     seen = log.state()
-    added = _added(log, undone, seen)
+    added = _added(log, undone, seen) if storage.removes_files else None
     if added is None:
         refuse_later_changes(log, undone, log.commits(undone[0].version - 1, seen.version))
     wanted = {values for commit in undone for values in commit.touched}

@@ -16,12 +16,12 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
+from spark_runtime import classic, connect
 from spark_runtime.session import is_on
 from spark_runtime.tables.state import EMPTY_FINGERPRINT
 from spark_runtime.tables.values import quoted
@@ -124,13 +124,6 @@ def _encoded(variant: Column) -> list[Column]:
     It is re-encoded by extracting its root path, so that neither the order of an object's members
     counts nor unused names.
     """
-    jvm: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]  # it has columns
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    encoded = expressions.expression(F.variant_get(variant, "$", "variant")._jc)
-    binary = getattr(jvm.org.apache.spark.sql.types, "BinaryType$").__getattr__("MODULE$")
-    none = jvm.PythonUtils.toSeq([])
-    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
-    return [
-        Column(expressions.column(invoke(encoded, name, binary, none, none, True, True, True)))
-        for name in ("getValue", "getMetadata")
-    ]
+    value = F.variant_get(variant, "$", "variant")
+    is_classic = hasattr(value, "_jc")
+    return classic.variant_bytes(value) if is_classic else connect.variant_bytes(value)

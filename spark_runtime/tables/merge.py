@@ -116,6 +116,7 @@ def marked(frame: DataFrame, delete_when: str, stored: Iterable[str]) -> tuple[D
     gone, known = unused("gone", frame.columns), {name.lower() for name in stored}
     try:
         rows = frame.withColumn(gone, F.coalesce(F.expr(delete_when), F.lit(False)))
+        _ = rows.schema  # looked at here, also where only the server knows
     except AnalysisException as error:
         raise EntrypointError(
             f"delete_when does not fit the rows: {first_line(error)}",

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lineage_backfill.project.locations import is_remote
+from spark_runtime import classic
+from spark_runtime.connect import is_connect
 from spark_runtime.errors import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +61,7 @@ class HadoopPlace:
 
     def read_text(self, encoding: str) -> str:
         """Return the text of a file; raises OSError."""
-
-        def read(system: Any, path: Any) -> Any:
-            stream = system.open(path)
-            try:
-                return self._jvm.org.apache.commons.io.IOUtils.toString(stream, encoding)
-            finally:
-                stream.close()
-
-        return str(self._ask(read))
+        return classic.text_of(self._spark, self._url, encoding)
 
     def walk(self) -> list[tuple[str, int]]:
         """Return each file below it, by its path from here, with its time of change in ns."""
@@ -78,8 +75,7 @@ class HadoopPlace:
                 found.append((name, file.getModificationTime() * 1_000_000))
             return found
 
-        found: list[tuple[str, int]] = self._ask(listed)
-        return found
+        return self._ask(listed)
 
     def remove(self) -> None:
         """Remove a folder with all that is in it; raises OSError."""
@@ -90,22 +86,8 @@ class HadoopPlace:
         found = self._ask(lambda system, path: system.getFileStatus(path))
         return Stat(found.getLen(), found.getModificationTime() * 1_000_000)
 
-    @property
-    def _jvm(self) -> Any:
-        return self._spark._jvm
-
-    def _ask(self, question: Any) -> Any:
-        try:
-            path = self._jvm.org.apache.hadoop.fs.Path(self._url)
-            conf = self._spark._jsparkSession.sessionState().newHadoopConf()
-            return question(path.getFileSystem(conf), path)
-        except Exception as error:
-            thrown = getattr(error, "java_exception", None)  # as Py4J has it
-            if thrown is None:
-                raise
-            said = thrown.toString()
-            kind = FileNotFoundError if "FileNotFoundException" in said else OSError
-            raise kind(said) from error
+    def _ask(self, question: Callable[[Any, Any], T]) -> T:
+        return classic.on_file_system(self._spark, self._url, question)
 
 
 #: A file or a folder; both raise OSError alike.
@@ -154,6 +136,13 @@ def place(location: str, spark: SparkSession | None) -> Place:
 
     Any session will do: its settings give access to the store.
     """
+    if spark is not None and is_remote(location) and is_connect(spark):
+        raise TableError(
+            f"{location} is not on a file system of this machine, and a session of Spark Connect "
+            "does not give access to its log",
+            hint="Mount the store and give the path under which it is mounted, or run the job with "
+            "an engine whose `master` is a cluster.",
+        )
     if spark is not None and is_remote(location):
         return HadoopPlace(spark, location)
     return local_path(location)

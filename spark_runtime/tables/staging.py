@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_runtime import classic
+from spark_runtime.connect import is_connect
 from spark_runtime.session import keeps_shuffles
 
 
@@ -17,14 +19,12 @@ def computed_once(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
     Not in a cache: that compresses columns (more work than writing them), and recomputes what
     an executor has lost: perhaps other rows than those that were checked.
     """
-    plan = rows._jdf.queryExecution()
-    if keeps_shuffles(spark) and plan.executedPlan().nodeName() == "Exchange":
-        # Shuffled rows are in files: reading them twice costs less than one copy.
-        made = spark._jsparkSession.internalCreateDataFrame(plan.toRdd(), rows._jdf.schema(), False)
-        yield DataFrame(made, spark)
+    if keeps_shuffles(spark) and (kept := classic.shuffled_rows(spark, rows)) is not None:
+        yield kept
         return
     kept = rows.localCheckpoint(eager=False)
     try:
         yield kept
     finally:
-        kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        if not is_connect(spark):  # else the server drops it with its last reference
+            classic.drop_checkpoint(kept)

@@ -77,6 +77,10 @@ class Storage(Protocol):
     def counts(self) -> bool:
         """Whether its log has row counts, so that rows need not be counted before."""
 
+    @property
+    def removes_files(self) -> bool:
+        """Whether `put_back` can remove files that were added, and leave all others."""
+
     def before(self) -> TableState:
         """Return the state of the table when the write begins."""
 

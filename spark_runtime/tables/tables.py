@@ -131,7 +131,8 @@ class Tables:
         """Return the actions in Parquet files of a Delta log; raises TableError."""
         urls = [file if is_remote(file) else f"file:{file}" for file in files]
         try:
-            rows = self.spark.read.parquet(*urls).toJSON().collect()
+            found = self.spark.read.parquet(*urls)
+            rows = [row[0] for row in found.selectExpr("to_json(struct(*))").collect()]
         except Exception as error:
             if not is_alive(self.spark):
                 raise

@@ -27,6 +27,8 @@ from pyspark.sql import functions as F
 from lineage_backfill.model import listed
 from lineage_backfill.project.declarations import WritePolicy, parquet_refusal
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
+from spark_runtime import classic
+from spark_runtime.connect import is_connect
 from spark_runtime.errors import (
     AppendedBeforeError,
     CheckFailedError,
@@ -383,7 +385,8 @@ class _Write:
         """Return the rows to publish if nothing is checked before."""
         if self.match is not None:
             return self._new()
-        if _ends_plainly(self.shaped):  # then the check before the shuffle is almost free
+        is_plain = not is_connect(self.spark) and classic.ends_in(self.shaped, _PLAIN, _PASSED)
+        if is_plain:  # then the check before the shuffle is almost free
             return self._gathered(self._checked_on_the_way(self.shaped))
         return self._checked_on_the_way(self._gathered(self.shaped))
 
@@ -773,14 +776,6 @@ class _Overwrite(_Write):
             drift=self.fit.drift,
             types=self.scope.types,
         )
-
-
-def _ends_plainly(frame: DataFrame) -> bool:
-    """Whether another projection after the last one makes no difference to a query."""
-    node = frame._jdf.queryExecution().analyzed()
-    while node.nodeName() in _PASSED:
-        node = node.children().head()
-    return node.nodeName() in _PLAIN
 
 
 def _rows(written: Mapping[Values, Rows], pattern: Pattern) -> Rows:

@@ -112,6 +112,7 @@ def test_an_append_adds_its_rows_once(spark: SparkSession, filled: Any) -> None:
     assert len(filled.rows()) == 4
 
 
+@pytest.mark.classic
 def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
     spark: SparkSession, filled: Any
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_first_write_follows_a_creation_that_was_killed(
     assert [column.name for column in made.state().columns] == list(columns)
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize("written", [1, 3])
 def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
     spark: SparkSession, delta: Any, written: int
@@ -130,6 +131,7 @@ def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
     assert kept() == before
 
 
+@pytest.mark.classic
 def test_rows_that_get_lost_from_memory_after_they_were_looked_at_are_not_computed_anew(
     spark: SparkSession, delta: Any
 ) -> None:
@@ -146,6 +148,7 @@ def test_rows_that_get_lost_from_memory_after_they_were_looked_at_are_not_comput
     assert delta.rows() == old
 
 
+@pytest.mark.classic
 def test_rows_that_get_lost_from_disk_after_they_were_looked_at_are_not_computed_anew(
     tmp_path: Path,
 ) -> None:

@@ -20,6 +20,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME, DEV = "requirements.lock", "requirements-dev.lock"
 GROUPS = {
     "requirements-airflow.lock": "airflow",
+    "requirements-newest-spark.lock": "newest-spark",
     "requirements-docs.lock": "docs",
     "requirements-release.lock": "release",
 }
@@ -144,6 +145,20 @@ def test_both_spellings_of_the_supported_pythons_agree() -> None:
     assert "(3, 11) <= sys.version_info[:2] <= (3, 13)" in (ROOT / "scripts/lib.sh").read_text()
 
 
+#: The releases of Spark that the extra `spark` takes.
+SPARKS = ("4.0", "4.1", "4.2")
+
+
+def test_the_extra_takes_each_spark_that_delta_has_a_jar_for() -> None:
+    (wanted,) = (
+        Requirement(one)
+        for one in PYPROJECT["project"]["optional-dependencies"]["spark"]
+        if one.startswith("pyspark")
+    )
+    found = [f"4.{n}" for n in range(10) if wanted.specifier.contains(f"4.{n}.1")]
+    assert tuple(found) == SPARKS
+
+
 def read_jars(lock: str) -> Iterator[str]:
     for line in (ROOT / "scripts" / lock).read_text().splitlines():
         checksum, coordinate = line.split()
@@ -155,8 +170,9 @@ def test_the_jars_are_those_of_the_delta_and_spark_in_the_lock() -> None:
     version = {pin.name: pin.version for pin in read_lock(RUNTIME)}
     spark = f"{version['pyspark'].major}.{version['pyspark'].minor}"
     delta = version["delta-spark"]
+    assert spark in SPARKS
     assert list(read_jars("jars.lock")) == [
-        f"io.delta:delta-spark_{spark}_2.13:{delta}",
+        *(f"io.delta:delta-spark_{one}_2.13:{delta}" for one in SPARKS),
         f"io.delta:delta-storage:{delta}",
     ]
 

@@ -84,6 +84,7 @@ def test_the_core_asks_for_no_spark(metadata: Message) -> None:
 
 def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "spark") == {"pyspark", "delta-spark"}
+    assert needs(metadata, "connect") == {"pyspark"}
     assert needs(metadata, "serve") == {"flask", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
@@ -93,6 +94,7 @@ def test_the_extras(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "airflow",
         "airflow-legacy",
+        "connect",
         "databricks",
         "dev",
         "object-store",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.runtime import find_java, refuse_missing
+from lineage_backfill.engines.runtime import end_sessions, find_java, refuse_missing
 from lineage_backfill.engines.spark.pool import PoolEngine, complaint
 from lineage_backfill.engines.spark.settings import SparkSettings, read_settings
 from lineage_backfill.engines.spark.shipping import (
@@ -52,6 +52,8 @@ class SparkEngine(PoolEngine):
         self._state_dir = state_dir
         self._is_here = given.where.startswith("local")
         self.worker_name = "a Spark worker" if self._is_here else "an application on the cluster"
+        if given.is_connect:
+            self.worker_name = "a session of Spark Connect"
         self._environment = {**os.environ, **given.env}
         if given.spark_home is not None:
             self._environment["SPARK_HOME"] = str(project / given.spark_home)
@@ -81,7 +83,7 @@ class SparkEngine(PoolEngine):
         """Refuse runs where a worker could not start; raises EnvironmentMissingError."""
         if runs:
             self._check()
-            if not self._given.command:
+            if not (self._given.command or self._given.is_connect):
                 find_java(self._environment)
 
     def open(self) -> None:
@@ -96,6 +98,13 @@ class SparkEngine(PoolEngine):
     def _warm_up(self) -> None:
         with self._worker():
             pass
+
+    def end_remains(self, files: AttemptFiles) -> str | None:
+        """End the attempt's sessions on a Spark Connect server, which goes on without a client."""
+        if not self._given.is_connect:
+            return None
+        python, token = self._given.worker()[0], files.spec()["token"]
+        return end_sessions(python, self._given.where, token, self._environment)
 
     def identify(self, handle: str) -> EngineRun:
         """Return the application on the cluster in which the attempt runs."""
@@ -126,6 +135,9 @@ class SparkEngine(PoolEngine):
 
     def _properties(self) -> dict[str, str]:
         given, to = self._given, partial(place, self._project)
+        if given.is_connect:
+            code = ",".join(self._py_files())
+            return {**given.conf, "spark.master": given.where, "spark.submit.pyFiles": code}
         conf = {**given.heap(), **given.conf, "spark.master": given.where}
         conf.setdefault("spark.app.name", f"lineage-backfill {self._project.name}")
         if given.where == "yarn":

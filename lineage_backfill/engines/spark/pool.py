@@ -59,6 +59,7 @@ class PoolEngine(Engine):
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
         self._inherited: dict[str, Mapping[str, Any]] = {}
+        self._doubts: dict[str, str] = {}
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
 
@@ -71,6 +72,10 @@ class PoolEngine(Engine):
     @abstractmethod
     def key(self) -> str:
         """Return the key that a worker must have for the next attempt."""
+
+    def end_remains(self, files: AttemptFiles) -> str | None:
+        """End what an attempt still does elsewhere after its worker; return why that failed."""
+        return None
 
     @property
     def has_workers(self) -> bool:
@@ -116,7 +121,7 @@ class PoolEngine(Engine):
         if claim is None:
             return None
         if not works:
-            reconcile(files)
+            self._settle(handle)
             return handle
         self._inherited[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
@@ -130,8 +135,7 @@ class PoolEngine(Engine):
         if task is not None:
             state = AttemptState.QUEUED if task.worker is None else AttemptState.RUNNING
             return task.outcome or Outcome(state=state)
-        claim = self._inherited.get(handle)
-        works = claim is not None and _works(claim)
+        works = bool(self._inherited.get(handle))
         # Checked last: it may have appeared meanwhile.
         outcome = AttemptFiles(Path(handle)).outcome()
         if outcome is not None:
@@ -139,7 +143,9 @@ class PoolEngine(Engine):
         if works:
             return Outcome(state=AttemptState.RUNNING)
         gone = "the worker ended with its executor and left no result"
-        return Outcome(state=AttemptState.LOST, error=gone, transient=True)
+        return Outcome(
+            state=AttemptState.LOST, error=self._doubts.get(handle, gone), transient=True
+        )
 
     def cancel(self, handle: str) -> None:
         """Stop the attempt, and with it its worker."""
@@ -281,7 +287,11 @@ class PoolEngine(Engine):
             except (BackfillError, OSError) as error:
                 why = getattr(error, "full_text", f"no worker can be given the attempt: {error}")
                 return Outcome(state=AttemptState.FAILED, error=why, transient=True)
+        is_gone = died is not None and not _works(task.files.claimed_by() or {})
+        doubt = self.end_remains(task.files) if is_gone else None
         outcome = task.files.outcome()
+        if doubt is not None and outcome is None:
+            return Outcome(state=AttemptState.LOST, error=f"{died}; {doubt}", transient=True)
         if died or outcome is None or outcome.transient:
             outcome = reconcile(task.files) or outcome  # it may have ended after the commit
         if outcome is not None and outcome.state is AttemptState.SUCCEEDED:
@@ -299,7 +309,18 @@ class PoolEngine(Engine):
     def _watch(self, handle: str, claim: Mapping[str, Any]) -> None:
         """Wait for the end of an attempt that an earlier executor submitted."""
         LifeSign(Path(claim["life_sign"])).wait()
+        self._settle(handle)
+        self._inherited[handle] = {}  # it is over
         self._listener(handle)
+
+    def _settle(self, handle: str) -> None:
+        """Judge an attempt whose worker has ended, once nothing of it goes on."""
+        files = AttemptFiles(Path(handle))
+        doubt = None if files.outcome() else self.end_remains(files)
+        if doubt is None:
+            reconcile(files)
+        else:
+            self._doubts[handle] = doubt
 
 
 def _work(task: _Task, worker: Worker) -> str | None:

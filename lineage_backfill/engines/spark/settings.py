@@ -13,6 +13,11 @@ from lineage_backfill.errors import ConfigError
 from lineage_backfill.typed import check_members
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
+#: Settings of the process that has the driver, which a Spark Connect server is.
+_OF_DRIVERS = (
+    *("deploy_mode", "memory", "packages", "repositories", "jars", "files", "archives"),
+    *("spark_home", "arguments", "command"),
+)
 #: Settings of warm workers; with deploy_mode = "cluster" there are none.
 _OF_WORKERS = ("workers", "memory", "idle_seconds", "max_age", "command")
 _STAY_WARM = 'Remove it: workers stay warm, and with `deploy_mode = "cluster"` each attempt has'
@@ -67,6 +72,11 @@ class SparkSettings:
             _bytes(self.memory)
 
     @property
+    def is_connect(self) -> bool:
+        """Whether the driver is a Spark Connect server."""
+        return self.where.startswith("sc://")
+
+    @property
     def where(self) -> str:
         """The master: of the engine, else of Spark's properties, else this machine."""
         return self.master or self.conf.get("spark.master") or "local[*]"
@@ -92,6 +102,11 @@ def read_settings(settings: Mapping[str, Any]) -> SparkSettings:
             hint=_GONE[name].format(value=settings[name]),
         )
     given = SparkSettings(**settings)
+    for name in (name for name in _OF_DRIVERS if given.is_connect and name in settings):
+        raise ConfigError(
+            f"`{name}` has no meaning with Spark Connect",
+            hint="Remove it, and set what it is for where the server is started.",
+        )
     if given.lists and given.deploy_mode == "client":
         raise ConfigError(
             '`lists` has no meaning with deploy_mode = "client"',

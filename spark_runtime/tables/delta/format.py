@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -13,14 +14,14 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StructField, StructType
 
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec
+from spark_runtime import classic
+from spark_runtime.connect import is_connect
 from spark_runtime.errors import (
     ConstraintError,
     RuntimeFailure,
@@ -30,7 +31,7 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.session import active, interpreted, seconds, session_like, unsorted
+from spark_runtime.session import interpreted, seconds, unsorted, with_settings
 from spark_runtime.tables.by_value import ValueColumn, by_value, overlap
 from spark_runtime.tables.delta.log import (
     METADATA_KEY,
@@ -60,7 +61,6 @@ _CONFLICT = re.compile(
 )
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APPEND_ONLY = "delta.appendOnly"
-_NO_TABLE = "DELTA_TABLE_NOT_FOUND"
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 #: What is said where a new table cannot lie.
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
@@ -71,7 +71,7 @@ _STORED = "__stored"
 _SAMPLES = 200
 #: A refusal by Delta that has no Python class: its condition and text, up to Java's stack.
 _REFUSAL = re.compile(
-    r"^[^\n]*\n?: org\.apache\.spark\.sql\.delta\.Delta\w*Exception: "
+    r"^(?:[^\n]*\n?: |\()org\.apache\.spark\.sql\.delta\.Delta\w*Exception(?:: |\) )"
     r"(\[[A-Z_.]+\].*?)(?:\n\tat |\Z)",
     re.DOTALL,
 )
@@ -103,20 +103,14 @@ def _nullable(schema: StructType) -> StructType:
 def _create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
     names = {field.name.lower(): field.name for field in schema}
     columns = [names[column.lower()] for column in _partitioned_by(output)]
-    builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
-    builder = builder.location(output.location) if output.location else builder
-    # Delta's builder takes two parts.
-    table = re.sub(r"^`?spark_catalog`?\.", "", output.table or "", flags=re.IGNORECASE)
-    builder = builder.tableName(table) if table else builder
-    builder = builder.partitionedBy(*columns) if columns else builder
-    try:
-        builder.execute()
-    except AnalysisException as error:
-        if output.location is None or _NO_TABLE not in str(error):
-            raise
-        # A creation that was killed has left a log without commits, which only a write accepts.
-        writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
-        writer.partitionBy(*columns).save(output.location)
+    # Also where a creation that was killed has left a log without commits.
+    writer = no_rows(spark, _nullable(schema)).write.format("delta").mode("ignore")
+    writer = writer.partitionBy(*columns)
+    if output.table is None:
+        writer.save(output.location)
+    else:
+        writer = writer.option("path", output.location) if output.location else writer
+        writer.saveAsTable(output.table)
 
 
 def _partitioned_by(output: OutputSpec) -> tuple[str, ...]:
@@ -127,19 +121,25 @@ def _partitioned_by(output: OutputSpec) -> tuple[str, ...]:
 def location_of(spark: SparkSession, table: str) -> str:
     """Return the location of a catalog table; raises TableError if it is not a Delta table."""
     try:
-        return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
-    except Exception as error:
-        if "DELTA_MISSING_DELTA_TABLE" not in str(error):
+        detail = spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
+        if detail["format"] == "delta":
+            return str(detail["location"])
+    except Exception as error:  # noqa: BLE001 (re-raised, but of a view)
+        if not _is_view(spark, table):
             _raise_translated(error, table)
-        if spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY"):
-            raise TableError(
-                f"{table} is a view, which has no partitions of its own",
-                hint="Name the Delta table that it selects from, or read the view inside the job.",
-            ) from error
+    if _is_view(spark, table):
         raise TableError(
-            f"table {table} of the catalog is not a Delta table",
-            hint="Convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`.",
-        ) from error
+            f"{table} is a view, which has no partitions of its own",
+            hint="Name the Delta table that it selects from, or read the view inside the job.",
+        )
+    raise TableError(
+        f"table {table} of the catalog is not a Delta table",
+        hint="Convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`.",
+    )
+
+
+def _is_view(spark: SparkSession, table: str) -> bool:
+    return spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY")
 
 
 class DeltaStorage:
@@ -157,6 +157,11 @@ class DeltaStorage:
     def log(self) -> DeltaLog:
         """Its versions."""
         return self._log
+
+    @property
+    def removes_files(self) -> bool:
+        """Whether files can be named in a commit: no statement does, only Delta's own library."""
+        return not is_connect(self._spark)
 
     def before(self) -> TableState:
         """Return the newest version."""
@@ -439,36 +444,22 @@ def append(
 def remove(
     spark: SparkSession, location: str, files: Collection[File], transaction: Transaction
 ) -> None:
-    """Remove whole data files in one commit, only once for each transaction.
-
-    No statement of Delta names files, so this is a transaction of its own library.
-    """
-    session = session_like(spark, {_USER_METADATA: _metadata(transaction)})
-    jvm: Any = session._jvm
-    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    with active(session):
-        table = delta.DeltaLog.forTable(session._jsparkSession, location)
-        ours = table.startTransaction(nothing, nothing)
-        if ours.txnVersion(transaction.app_id) >= transaction.version:
-            return
-        named = ", ".join(f"CAST(X'{path.encode().hex()}' AS STRING)" for path, _ in files)
-        found = ours.snapshot().allFiles().filter(f"path IN ({named})").collect()
-        if len(found) != len(files):
+    """Remove whole data files in one commit, only once for each transaction."""
+    paths = [path for path, _ in files]
+    with with_settings(spark, {_USER_METADATA: _metadata(transaction)}) as session:
+        if not classic.remove_files(
+            session, location, paths, transaction.app_id, transaction.version
+        ):
             raise WriteConflictError(
                 f"someone else changed {location} while it was restored; nothing was written",
                 hint="Try again.",
             )
-        actions, now = jvm.java.util.ArrayList(), jvm.java.lang.System.currentTimeMillis()
-        for file in found:
-            actions.add(file.removeWithTimestamp(now, True))
-        actions.add(delta.actions.SetTransaction(transaction.app_id, transaction.version, nothing))
-        operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
-        ours.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
 
 
 def merge(rows: DataFrame, location: str, publication: Publication, match: Match) -> None:
     """Merge rows with distinct keys into the partitions of the scope."""
-    transaction = publication.transaction
+    transaction, spark = publication.transaction, rows.sparkSession
+    # For MERGE these are session settings; no other write of the run may use them.
     settings = {
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
         "spark.databricks.delta.write.txnVersion": str(transaction.version),
@@ -479,33 +470,39 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
     if any({"`", "."} & set(column.name) for column in publication.before.columns):
         # Delta repartitions by these names unquoted, and does not find the columns.
         settings["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
-    # For MERGE these are session settings; no other write of the run may use them.
-    spark = session_like(rows.sparkSession, settings)
     scope = f"({predicate(publication.before.columns, publication.scope, HELD)})"
     if within := implied(spark, publication.before, publication.scope, HELD):
         scope = f"{scope} AND {within}"
-    merging = (
-        DeltaTable.forPath(spark, location)
-        .alias(HELD)
-        .merge(rows.alias(NEW), f"{scope} AND {match.condition}")
+    view = f"lineage_backfill_{uuid.uuid4().hex}"
+    rows.createOrReplaceGlobalTempView(view)
+    try:
+        with with_settings(spark, settings) as session:
+            evolves = "WITH SCHEMA EVOLUTION " if publication.new_columns else ""
+            session.sql(
+                f"MERGE {evolves}INTO delta.{quoted(location)} AS {HELD}"
+                f" USING global_temp.{view} AS {NEW} ON {scope} AND {match.condition}"
+                f" {_clauses(match, match.names(rows.columns))}"
+            )
+    finally:
+        spark.catalog.dropGlobalTempView(view)
+
+
+def _clauses(match: Match, names: Sequence[str]) -> str:
+    """Return what a MERGE does with rows; by name, as an identity column is in no row."""
+    updates = ", ".join(
+        f"{quoted(name)} = {NEW}.{quoted(name)}" for name in names if name not in match.lacking
     )
-    if publication.new_columns:
-        merging = merging.withSchemaEvolution()
-    # By name: an identity column is in no row, and keeps its numbers.
-    values: dict[str, str | Column] = {
-        quoted(name): f"{NEW}.{quoted(name)}" for name in match.names(rows.columns)
-    }
-    kept = {quoted(name) for name in match.lacking}
-    updates = {name: value for name, value in values.items() if name not in kept}
+    columns = ", ".join(map(quoted, names))
+    values = ", ".join(f"{NEW}.{quoted(name)}" for name in names)
+    insert = f"THEN INSERT ({columns}) VALUES ({values})"  # noqa: S608 (names are quoted)
+    update = f"WHEN MATCHED AND {match.replaces} THEN UPDATE SET {updates}"
     if match.gone is None:
-        merging = merging.whenMatchedUpdate(match.replaces, updates)
-        merging = merging.whenNotMatchedInsert(values=values)
-    else:
-        gone = f"{NEW}.{quoted(match.gone)}"
-        merging = merging.whenMatchedDelete(f"{gone} AND {match.replaces}")
-        merging = merging.whenMatchedUpdate(match.replaces, updates)
-        merging = merging.whenNotMatchedInsert(f"NOT {gone}", values)
-    merging.execute()
+        return f"{update} WHEN NOT MATCHED {insert}"
+    gone = f"{NEW}.{quoted(match.gone)}"
+    return (
+        f"WHEN MATCHED AND {gone} AND {match.replaces} THEN DELETE {update}"
+        f" WHEN NOT MATCHED AND NOT {gone} {insert}"
+    )
 
 
 def implied(

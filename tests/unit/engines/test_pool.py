@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.spark.pool import PoolEngine
 from lineage_backfill.engines.spark.worker import Worker
 from lineage_backfill.errors import EngineError
-from lineage_backfill.ports import Start
+from lineage_backfill.ports import AttemptState, Start
 
 
 class Slow:
@@ -113,3 +116,26 @@ def test_starts_at_once_are_told_apart(pool: Pool) -> None:
 def test_a_start_that_fails_is_over_and_so_it_is_told(pool: Pool) -> None:
     assert facts(pool.after(pool.ask(), fails=True)) == [(True, True)]
     assert pool.starts() == []
+
+
+@pytest.mark.parametrize("doubt", [None, "whether it goes on is unknown"])
+def test_what_a_dead_worker_has_left_elsewhere_is_ended_before_its_attempt_is_judged(
+    tmp_path: Path, doubt: str | None
+) -> None:
+    ended: list[Path] = []
+
+    class Remote(Pool):
+        def end_remains(self, files: AttemptFiles) -> str | None:
+            ended.append(files.spec_path)
+            return doubt
+
+    files = AttemptFiles(tmp_path / "spec.json")
+    files.spec_path.write_text(json.dumps({"token": "t", "result_path": str(tmp_path / "none")}))
+    files.claim({"pid": 1, "life_sign": str(tmp_path / "gone")})
+    pool = Remote()
+    assert pool.find(files.spec_path, "t") == str(files.spec_path)
+    outcome = pool.poll(str(files.spec_path))
+    assert ended == [files.spec_path]
+    assert outcome.state is AttemptState.LOST
+    assert outcome.error == (doubt or "the worker ended with its executor and left no result")
+    pool.close()

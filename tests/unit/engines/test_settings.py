@@ -32,6 +32,11 @@ AIRFLOW = {"url": "http://a", "token": "t"}
         ("local", {"slot": 2}, "an engine of kind 'local' has no setting 'slot'"),
         ("spark", {"mastr": "x"}, "an engine of kind 'spark' has no setting 'mastr'"),
         ("airflo", {}, "there is no engine of kind 'airflo'"),
+        (
+            "spark",
+            {"master": "sc://host:15002", "jars": []},
+            "`jars` has no meaning with Spark Connect",
+        ),
     ],
 )
 def test_a_setting_that_an_engine_does_not_take(

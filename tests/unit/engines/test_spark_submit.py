@@ -141,14 +141,16 @@ def test_a_driver_in_a_pod_without_a_way_to_its_files_is_refused(project: Path) 
 def test_jars_of_this_machine_go_along_where_none_are_named(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jars = [project / "delta-spark_1.jar", project / "delta-storage-1.jar"]
+    jars = [project / "delta-spark_4.0_2.13-4.4.0.jar", project / "delta-storage-1.jar"]
     for jar in jars:
         jar.touch()
     monkeypatch.setenv("LINEAGE_BACKFILL_JARS", str(project))
     argv = command(project, jars=None)
-    assert argv[argv.index("--jars") + 1] == "P/delta-spark_1.jar,P/delta-storage-1.jar"
+    assert (
+        argv[argv.index("--jars") + 1] == "P/delta-spark_4.0_2.13-4.4.0.jar,P/delta-storage-1.jar"
+    )
     jars[0].unlink()
-    with pytest.raises(EnvironmentMissingError, match=r"no delta-spark_\*.jar") as raised:
+    with pytest.raises(EnvironmentMissingError, match=r"no delta-spark_4.0_\*.jar") as raised:
         engine(project, jars=None).open()
     assert "fetch-jars" in raised.value.hint
 

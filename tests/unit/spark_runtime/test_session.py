@@ -43,6 +43,20 @@ def test_jars_are_found_in_a_folder_or_by_name(jars: Path, monkeypatch: pytest.M
     assert find_jars() == found
 
 
+@pytest.mark.parametrize("spark", ["4.1.4", "4.2.0"])
+def test_the_jar_is_that_of_the_installed_pyspark(
+    jars: Path, monkeypatch: pytest.MonkeyPatch, spark: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: spark)
+    with pytest.raises(JarsMissingError, match=rf"no delta-spark_{spark[:3]}_\*.jar"):
+        find_jars()
+    (jars / f"delta-spark_{spark[:3]}_2.13-4.4.0.jar").touch()
+    assert [jar.name for jar in find_jars()] == [
+        f"delta-spark_{spark[:3]}_2.13-4.4.0.jar",
+        "delta-storage-4.4.0.jar",
+    ]
+
+
 def test_a_missing_jar_is_named_with_what_to_do(jars: Path) -> None:
     (jars / "delta-storage-4.4.0.jar").unlink()
     with pytest.raises(JarsMissingError, match=r"no delta-storage-\*.jar") as raised:
