@@ -25,6 +25,8 @@ THEIRS = {"commitInfo": {"operation": "WRITE", "userName": "them"}}
 class Storage:
     """Restores by a commit that removes what others added, as Delta's would."""
 
+    removes_files = True
+
     def __init__(self, log: Log) -> None:
         self._log = log
         self.log = DeltaLog(str(log.root))
