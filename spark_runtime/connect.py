@@ -94,9 +94,14 @@ def open_session(conf: Mapping[str, str], token: str | None = None) -> SparkSess
 def second(spark: SparkSession) -> Iterator[SparkSession]:
     """Give the second session of an attempt, for one statement at a time.
 
-    It has the settings of the first one, and sees its global views.
+    It has the settings of the first one, and sees its global views. Raises SessionError.
     """
-    one = _opened[id_of(spark)]
+    one = _opened.get(id_of(spark))
+    if one is None:
+        raise SessionError(
+            "a MERGE needs a second session, and others have opened this one",
+            hint='Run the job by its run spec, with master = "sc://…" of the engine or in [spark].',
+        )
     with one.lock:
         if one.second is None:
             token = uuid.uuid4().hex if one.token is None else one.token
