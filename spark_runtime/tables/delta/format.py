@@ -62,6 +62,8 @@ _CONFLICT = re.compile(
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APPEND_ONLY = "delta.appendOnly"
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
+#: What Delta says of a table in another format, or in a catalog that is not its own.
+_IS_OTHER = re.compile(r"DELTA_(MISSING_DELTA_TABLE|OPERATION_MISSING_PATH)")
 #: What is said where a new table cannot lie.
 _NO_PLACE = re.compile(r"\[(SCHEMA_NOT_FOUND|PARSE_SYNTAX_ERROR|DELTA_CANNOT_CREATE_LOG_PATH)\].*")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
@@ -124,8 +126,8 @@ def location_of(spark: SparkSession, table: str) -> str:
         detail = spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
         if detail["format"] == "delta":
             return str(detail["location"])
-    except Exception as error:  # noqa: BLE001 (re-raised, but of a view)
-        if not _is_view(spark, table):
+    except Exception as error:  # noqa: BLE001 (re-raised, or told apart below)
+        if not _IS_OTHER.search(str(error)) and not _is_view(spark, table):
             _raise_translated(error, table)
     if _is_view(spark, table):
         raise TableError(
