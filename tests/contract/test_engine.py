@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -400,6 +401,21 @@ def test_local_ends_old_workers_and_those_of_other_code(local: Bench) -> None:
         assert local.wait(local.submit("succeed", token=token)) is AttemptState.SUCCEEDED
     assert len(list(local.folder.glob("state/workers/*.log"))) >= 2
     assert len(list(local.folder.glob("state/workers/*.alive"))) <= 1
+
+
+@pytest.mark.parametrize("local", [{}], indirect=True)
+def test_local_replaces_a_worker_in_which_two_runs_fail_alike_once(local: Bench) -> None:
+    def after(*actions: str) -> int:
+        """Return how many workers there have been after these runs."""
+        for action in actions:
+            local.wait(local.submit(action, token=f"t-{next(numbers)}"))
+        return len(list(local.folder.glob("state/workers/*.log")))
+
+    numbers = itertools.count()
+    assert after("fail", "succeed", "fail") == 1
+    assert after("fail") == 1
+    assert after("succeed") == 2  # the two before it failed alike
+    assert after("fail", "fail", "fail", "succeed") == 2  # it was not the worker
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count mapped memory")

@@ -37,9 +37,9 @@ class _Task:
 class PoolEngine(Engine):
     """Up to `workers` warm workers, started on demand, each with one attempt at a time.
 
-    A worker ends after `idle_seconds`, at the age of `max_age` seconds, or once another key is
-    wanted. If it dies, its attempt fails, and the next one gets a new worker. A result file counts
-    in any case.
+    A worker ends after `idle_seconds`, at the age of `max_age` seconds, once another key is wanted,
+    or once two runs in a row have failed alike in it. If it dies, its attempt fails, and the next
+    one gets a new worker. A result file counts in any case.
     """
 
     can_undo = True
@@ -60,6 +60,7 @@ class PoolEngine(Engine):
         self._tasks: dict[str, _Task] = {}
         self._inherited: dict[str, Mapping[str, Any]] = {}
         self._doubts: dict[str, str] = {}
+        self._blamed: set[str] = set()  # failures for which a worker has been replaced
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
 
@@ -203,7 +204,8 @@ class PoolEngine(Engine):
         return taken
 
     def _is_fit(self, worker: Worker) -> bool:
-        return not worker.has_ended and time.monotonic() - worker.began < self._max_age
+        is_old = time.monotonic() - worker.began >= self._max_age
+        return not (worker.has_ended or worker.is_worn or is_old)
 
     def _start(self, key: str) -> Worker:
         number, has_failed = next(_numbers), True
@@ -270,10 +272,23 @@ class PoolEngine(Engine):
             task.outcome = self._outcome(task)
         except Exception as error:  # noqa: BLE001 - the end must always be reported
             task.outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
+        if task.worker is not None:
+            self._learn(task.worker, task.outcome)
         if task.outcome.result is not None:
             # `poll` reads the file, as thousands of results take much memory.
             del self._tasks[handle]
         self._listener(handle)
+
+    def _learn(self, worker: Worker, outcome: Outcome) -> None:
+        """Replace a worker in which two runs in a row have failed alike, once for each failure.
+
+        If runs fail so in the next one too, it is not the worker.
+        """
+        failure = ((outcome.result or {}).get("error") or {}).get("class")
+        if failure is not None and failure == worker.failure and failure not in self._blamed:
+            self._blamed.add(failure)
+            worker.is_worn = True
+        worker.failure = failure
 
     def _outcome(self, task: _Task) -> Outcome:
         """Run the attempt; a result file takes precedence over everything else."""

@@ -49,6 +49,8 @@ class Worker:
         self.key = key
         self.application: str | None = None  # its name on the cluster, once it is ready
         self.began = self.idle_since = time.monotonic()
+        self.failure: str | None = None  # the class of the error of its last run, if that failed
+        self.is_worn = False
         name = uuid.uuid4().hex[:12]
         self.log_path = folder / f"{name}.log"
         self.life_sign = LifeSign(folder / f"{name}.alive")

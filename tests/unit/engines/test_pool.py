@@ -22,7 +22,7 @@ from lineage_backfill.ports import AttemptState, Start
 class Slow:
     """A worker that is ready, or has failed, once a test says so."""
 
-    has_ended = False
+    has_ended = is_worn = False
 
     def __init__(self, key: str) -> None:
         self.key, self.began, self.fails = key, time.monotonic(), False
