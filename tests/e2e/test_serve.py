@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -237,6 +238,77 @@ def test_others_are_served_only_with_a_login(shop: Shop) -> None:
     assert "revoked" in shop("token", "list").stdout
 
 
+def press_in(browser: webdriver.Chrome, label: str) -> None:
+    """Press the button whose text begins so, once it is there."""
+    found = f"//button[starts-with(normalize-space(), '{label}')]"
+    # What changes meanwhile is exchanged, buttons too.
+    gone = StaleElementReferenceException, NoSuchElementException
+    waiting = WebDriverWait(browser, 90, ignored_exceptions=gone)
+    waiting.until(lambda _: clicked(browser.find_element(By.XPATH, found)))
+
+
+ACCESS = """
+[access]
+four_eyes_runs = 1
+
+[[access.grant]]
+to = "token:ada"
+role = "operator"
+
+[[access.grant]]
+to = "token:ben"
+role = "approver"
+"""
+
+
+@needs_browser
+def test_a_plan_that_one_has_saved_runs_once_another_has_approved_it(
+    shop: Shop, tmp_path: Path
+) -> None:
+    file = shop.folder / "lineage-backfill.toml"
+    file.write_text(file.read_text() + ACCESS)
+    tokens = {name: shop("token", "create", name).stdout.strip() for name in ("ada", "ben")}
+    with serving(shop, "--json") as (said, _), browsing(tmp_path / "browser") as browser:
+        wait = WebDriverWait(browser, 90)
+        press = partial(press_in, browser)
+
+        def log_in(name: str) -> None:
+            browser.get(json.loads(said)["url"])
+            wait.until(lambda _: browser.current_url.endswith("/login"))
+            browser.find_element(By.ID, "token").send_keys(tokens[name])
+            press("Log in")
+            wait.until(lambda _: name in browser.find_element(By.TAG_NAME, "footer").text)
+
+        def buttons() -> set[str]:
+            found = browser.find_elements(By.CSS_SELECTOR, "main button")
+            return {one.text.partition(" ")[0] for one in found}
+
+        log_in("ada")
+        browser.find_element(By.LINK_TEXT, "New backfill").click()
+        browser.find_element(By.ID, "changed").send_keys("feed")
+        browser.find_element(By.ID, "keys").send_keys("2024-01-02T00..2024-01-02T02")
+        press("Save plan")
+        wait.until(sees(browser, "not yet: an approver, not its author, has to"))
+        assert buttons() == {"Discard"}
+        plan = browser.current_url.rpartition(":")[2][:12]
+        press("Log out")
+
+        log_in("ben")
+        browser.find_element(By.LINK_TEXT, "Plans").click()
+        browser.find_element(By.CSS_SELECTOR, "main table a").click()
+        assert buttons() == {"Approve", "Discard"}
+        press("Approve")
+        press("Run 2 runs")
+        wait.until(sees(browser, "2 of 2 runs: 2 succeeded"))
+        assert shop.started() == ["clean", "daily"]
+        browser.find_element(By.LINK_TEXT, "Audit").click()
+        rows = browser.find_elements(By.CSS_SELECTOR, "main tbody tr")
+        told = [one.text for one in rows[:3]]
+        for row, did in zip(told, ("ben run plan", "ben approve", "ada save plan"), strict=True):
+            who, act = did.split(maxsplit=1)
+            assert f"{who} pages 127.0.0.1 {act} plan {plan}" in row
+
+
 @needs_browser
 def test_a_backfill_is_begun_retried_and_seen_through_in_a_browser(
     shop: Shop, tmp_path: Path
@@ -245,13 +317,7 @@ def test_a_backfill_is_begun_retried_and_seen_through_in_a_browser(
     with serving(shop, "--json") as (said, _), browsing(tmp_path / "browser") as browser:
         wait = WebDriverWait(browser, 90)  # processes start meanwhile
 
-        def press(label: str) -> None:
-            found = f"//button[starts-with(normalize-space(), '{label}')]"
-            # What changes meanwhile is exchanged, buttons too.
-            gone = StaleElementReferenceException, NoSuchElementException
-            waiting = WebDriverWait(browser, 90, ignored_exceptions=gone)
-            waiting.until(lambda _: clicked(browser.find_element(By.XPATH, found)))
-
+        press = partial(press_in, browser)
         browser.get(json.loads(said)["login"])
         browser.find_element(By.LINK_TEXT, "New backfill").click()
 
