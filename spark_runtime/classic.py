@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 T = TypeVar("T")
+
+#: The aliases of a table's rows and of those to merge in statements.
+HELD, NEW = "held", "new"
 
 #: The name of the RDDs in which Delta keeps the logs of tables, and which it drops itself.
 _DELTA_STATE = "Delta Table State"
@@ -199,6 +202,29 @@ def remove_files(
         operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
         ours.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
         return True
+
+
+class Clauses(NamedTuple):
+    """What a MERGE does: conditions, and values by quoted column (None: no condition, or nothing).
+
+    Columns are added to the table if it `evolves`.
+    """
+
+    on: str
+    evolves: bool
+    deletes: str | None
+    update: tuple[str, dict[str, str]]
+    insert: tuple[str | None, dict[str, str]]
+
+
+def merge(spark: SparkSession, rows: DataFrame, location: str, does: Clauses) -> None:
+    """Merge rows into a table; a statement cannot, where the table has texts of a fixed length."""
+    from delta.tables import DeltaTable
+
+    merging: Any = DeltaTable.forPath(spark, location).alias(HELD).merge(rows.alias(NEW), does.on)
+    merging = merging.withSchemaEvolution() if does.evolves else merging
+    merging = merging if does.deletes is None else merging.whenMatchedDelete(does.deletes)
+    merging.whenMatchedUpdate(*does.update).whenNotMatchedInsert(*does.insert).execute()
 
 
 @contextmanager

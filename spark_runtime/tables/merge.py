@@ -20,12 +20,11 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
 from lineage_backfill.typed import near_misses
+from spark_runtime.classic import HELD, NEW
 from spark_runtime.errors import EntrypointError, first_line
 from spark_runtime.tables.fingerprint import hashed
 from spark_runtime.tables.values import quoted, unused
 
-#: The aliases of the table's rows and of the rows to merge in statements.
-HELD, NEW = "held", "new"
 _GONE = "__gone"
 _UNORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 

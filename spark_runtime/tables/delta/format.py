@@ -21,6 +21,7 @@ from pyspark.sql.types import AtomicType, StructField, StructType
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec
 from spark_runtime import classic
+from spark_runtime.classic import HELD, NEW
 from spark_runtime.connect import is_connect
 from spark_runtime.errors import (
     ConstraintError,
@@ -42,7 +43,7 @@ from spark_runtime.tables.delta.log import (
 )
 from spark_runtime.tables.fingerprint import Fingerprint
 from spark_runtime.tables.locks import LIMIT, TIMEOUT_SETTING, exclusively
-from spark_runtime.tables.merge import HELD, NEW, Match
+from spark_runtime.tables.merge import Match
 from spark_runtime.tables.places import local_path, place
 from spark_runtime.tables.schema import GENERATED, columns_of, no_rows
 from spark_runtime.tables.scope import describe, predicate
@@ -475,36 +476,43 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
     scope = f"({predicate(publication.before.columns, publication.scope, HELD)})"
     if within := implied(spark, publication.before, publication.scope, HELD):
         scope = f"{scope} AND {within}"
+    # By name: an identity column is in no row, and keeps its numbers.
+    values = {quoted(name): f"{NEW}.{quoted(name)}" for name in match.names(rows.columns)}
+    kept = {quoted(name) for name in match.lacking}
+    gone = None if match.gone is None else f"{NEW}.{quoted(match.gone)}"
+    does = classic.Clauses(
+        on=f"{scope} AND {match.condition}",
+        evolves=bool(publication.new_columns),
+        deletes=None if gone is None else f"{gone} AND {match.replaces}",
+        update=(match.replaces, {name: new for name, new in values.items() if name not in kept}),
+        insert=(None if gone is None else f"NOT {gone}", values),
+    )
+    with with_settings(spark, settings) as session:
+        (_merge_by_sql if is_connect(spark) else classic.merge)(session, rows, location, does)
+
+
+def _merge_by_sql(
+    session: SparkSession, rows: DataFrame, location: str, does: classic.Clauses
+) -> None:
+    """Merge by a statement; Delta itself refuses one for a table with texts of a fixed length."""
+    updates = ", ".join(f"{name} = {value}" for name, value in does.update[1].items())
+    condition, values = does.insert
+    insert = f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"  # noqa: S608
+    clauses = [
+        f"WHEN MATCHED AND {does.update[0]} THEN UPDATE SET {updates}",
+        f"WHEN NOT MATCHED{f' AND {condition}' if condition else ''} THEN {insert}",
+    ]
+    if does.deletes is not None:
+        clauses.insert(0, f"WHEN MATCHED AND {does.deletes} THEN DELETE")
     view = f"lineage_backfill_{uuid.uuid4().hex}"
     rows.createOrReplaceGlobalTempView(view)
     try:
-        with with_settings(spark, settings) as session:
-            evolves = "WITH SCHEMA EVOLUTION " if publication.new_columns else ""
-            session.sql(
-                f"MERGE {evolves}INTO delta.{quoted(location)} AS {HELD}"
-                f" USING global_temp.{view} AS {NEW} ON {scope} AND {match.condition}"
-                f" {_clauses(match, match.names(rows.columns))}"
-            )
+        session.sql(
+            f"MERGE {'WITH SCHEMA EVOLUTION ' if does.evolves else ''}INTO delta.{quoted(location)}"
+            f" AS {HELD} USING global_temp.{view} AS {NEW} ON {does.on} {' '.join(clauses)}"
+        )
     finally:
-        spark.catalog.dropGlobalTempView(view)
-
-
-def _clauses(match: Match, names: Sequence[str]) -> str:
-    """Return what a MERGE does with rows; by name, as an identity column is in no row."""
-    updates = ", ".join(
-        f"{quoted(name)} = {NEW}.{quoted(name)}" for name in names if name not in match.lacking
-    )
-    columns = ", ".join(map(quoted, names))
-    values = ", ".join(f"{NEW}.{quoted(name)}" for name in names)
-    insert = f"THEN INSERT ({columns}) VALUES ({values})"  # noqa: S608 (names are quoted)
-    update = f"WHEN MATCHED AND {match.replaces} THEN UPDATE SET {updates}"
-    if match.gone is None:
-        return f"{update} WHEN NOT MATCHED {insert}"
-    gone = f"{NEW}.{quoted(match.gone)}"
-    return (
-        f"WHEN MATCHED AND {gone} AND {match.replaces} THEN DELETE {update}"
-        f" WHEN NOT MATCHED AND NOT {gone} {insert}"
-    )
+        rows.sparkSession.catalog.dropGlobalTempView(view)
 
 
 def implied(

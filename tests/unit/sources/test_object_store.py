@@ -133,7 +133,11 @@ def test_a_missing_package_is_named(
 ) -> None:
     if missing == "fsspec":
         monkeypatch.delitem(sys.modules, "lineage_backfill.sources.object_store", raising=False)
-        monkeypatch.setitem(sys.modules, "fsspec", None)
+    else:  # of another test of this process
+        for name in [one for one in sys.modules if one.startswith("fsspec.implementations.arrow")]:
+            monkeypatch.delitem(sys.modules, name)
+    for name in [one for one in sys.modules if one.partition(".")[0] == missing] or [missing]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(EnvironmentMissingError, match=message):
         read(url)
 
