@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +19,6 @@ from tests import sampling
 from tests.connect import Server, free_port, server
 from tests.e2e.test_spark_cluster import Bench
 
-ROOT = Path(__file__).parents[2]
 #: One job computes its rows for some seconds, in a task of the server.
 JOBS = """
 import time
@@ -173,24 +170,3 @@ def test_a_run_fails_with_its_server_and_succeeds_on_the_next(tmp_path: Path) ->
         assert ended(bench, again).state is AttemptState.SUCCEEDED
         bench.engine.close()
     assert rows(bench, "days") == {"2024-03-01": 1}
-
-
-#: Tests of the writer that say most about another Spark.
-LANE = [f"tests/spark/test_{name}.py" for name in ("merge", "modes", "undo")]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [[sys.executable, "-m", "pytest", "--connect"], ["scripts/newest-spark"]],
-    ids=["over Spark Connect", "on the newest Spark"],
-)
-def test_the_writer_on_another_spark(command: list[str]) -> None:
-    found = subprocess.run(
-        [*command, "-q", "-p", "no:cacheprovider", *LANE],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-1000:]
-    assert " passed" in found.stdout
