@@ -615,7 +615,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token by which a program or a browser logs in, of which only the hash is kept."""
+    """A token that logs a program or a browser in; only its hash is kept."""
 
     prefix: str
     name: str
@@ -812,8 +812,8 @@ class RunStore(Protocol):
     def acts(self, limit: int, *, backfill_id: str | None = None) -> tuple[Act, ...]:
         """Return the acts of the audit, or those on one backfill, newest first."""
 
-    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
-        """Return the jobs of every backfill."""
+    def jobs(self, backfill_id: str | None = None) -> Mapping[str, frozenset[JobRef]]:
+        """Return the jobs of every backfill, or of one; without those that do not exist."""
 
     def tokens(self) -> tuple[Token, ...]:
         """Return all tokens, newest first."""

@@ -138,7 +138,7 @@ class Names:
         }
 
     def refusals(self) -> dict[str, str]:
-        """What is no Delta table, and what is said of it."""
+        """What is said of tables in other formats, and of names without a table."""
         sql = self.spark.sql
         sql("CREATE TABLE shop.hive (day STRING, n INT) STORED AS PARQUET")
         sql("CREATE TABLE shop.csv (day STRING, n INT) USING csv")

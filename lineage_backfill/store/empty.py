@@ -48,7 +48,7 @@ class EmptyRunStore(RunStore):
     keep_to = announce = withdraw = close = begin_act = end_act = _nothing
     put_token = save_plan = change_plan = _nothing
 
-    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
+    def jobs(self, backfill_id: str | None = None) -> Mapping[str, frozenset[JobRef]]:
         return {}
 
     def move_cursor(self, *_: Any) -> bool:

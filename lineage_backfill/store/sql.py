@@ -490,10 +490,12 @@ class SqlRunStore(RunStore):
             query = query.where(acts.c.backfill_id == backfill_id)
         return tuple(Act(**row._mapping) for row in self._rows(query))
 
-    def jobs(self) -> Mapping[str, frozenset[JobRef]]:
+    def jobs(self, backfill_id: str | None = None) -> Mapping[str, frozenset[JobRef]]:
         found = defaultdict[str, set[JobRef]](set)
-        columns = (runs.c.backfill_id, runs.c.job_namespace, runs.c.job_name)
-        for row in self._rows(sa.select(*columns).distinct()):
+        query = sa.select(runs.c.backfill_id, runs.c.job_namespace, runs.c.job_name).distinct()
+        if backfill_id is not None:
+            query = query.where(runs.c.backfill_id == backfill_id)
+        for row in self._rows(query):
             found[row.backfill_id].add(JobRef(row.job_namespace, row.job_name))
         return {backfill: frozenset(jobs) for backfill, jobs in found.items()}
 

@@ -81,7 +81,7 @@ def login() -> AnyResponse | str:
         refused(
             403, "This login is used up, or of another server; its terminal shows the next one."
         )
-    return _entered(known, str(id_))
+    return _entered(known, id_)
 
 
 @routes.post("/login", needs=Role.PUBLIC)
@@ -90,7 +90,6 @@ def log_in() -> AnyResponse:
     known, caller = _logins(), by_token(request.form.get("token", "").strip())
     if caller is None:
         refused(403, "This token is wrong, expired or revoked.")
-        raise AssertionError
     return _entered(known, known.begin(caller))
 
 

@@ -122,11 +122,8 @@ def history_json() -> Response:
 @routes.get("/stale.json")
 def stale_json() -> Response:
     """Return what `stale --json` prints, as of the last look."""
-    look = cache().look(wait=True)
-    assert look is not None  # it was waited for
-    if look.stale is None:
-        raise look.error or NotFound()
-    return as_json(look.stale.to_dict())
+    _, stale = cache().looked()
+    return as_json(stale.to_dict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

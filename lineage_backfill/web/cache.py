@@ -11,6 +11,8 @@ from hashlib import sha256
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
+from werkzeug.exceptions import NotFound
+
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, RunState
@@ -190,9 +192,19 @@ class Cache:
                     self._list = self._clock(), _listed(kept)
             return self._list[1]
 
-    def look(self, *, wait: bool = False) -> Look | None:
+    def look(self) -> Look | None:
         """Return what was stale a short time ago; None while that is not known yet."""
-        return self._looker.newest(wait=wait)
+        return self._looker.newest()
+
+    def looked(self) -> tuple[datetime, Stale]:
+        """Return when was looked, and what was stale; waits for the first look.
+
+        Raises a BackfillError where nothing can be judged, NotFound where a look has failed.
+        """
+        look = self._looker.newest(wait=True)
+        if look is None or look.stale is None:
+            raise (look and look.error) or NotFound()
+        return look.at, look.stale
 
     def _find_stale(self) -> Stale:
         return find_stale(

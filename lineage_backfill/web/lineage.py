@@ -9,7 +9,6 @@ from typing import Any
 
 from flask import Response, render_template, request
 from markupsafe import Markup
-from werkzeug.exceptions import NotFound
 
 from lineage_backfill.critic import in_force
 from lineage_backfill.errors import UnknownNameError, UsageError
@@ -213,12 +212,9 @@ def _partitions(ref: Ref) -> dict[str, Any]:
 def partitions_json() -> Response:
     """Return the partitions of a dataset by state."""
     ref = _ref(cache().workspace(), "dataset")
-    look = cache().look(wait=True)
-    assert look is not None  # it was waited for
-    if look.stale is None:
-        raise look.error or NotFound()
+    at, stale = cache().looked()
     assert isinstance(ref, DatasetRef)
-    return as_json(partitions_document(look.stale.partitions(ref), look.at))
+    return as_json(partitions_document(stale.partitions(ref), at))
 
 
 @routes.get("/lineage/<any(job, dataset):kind>.json")

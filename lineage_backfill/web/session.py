@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from flask import Blueprint, abort, current_app, g, request
@@ -29,7 +29,7 @@ _LONGEST = 100  # characters of a name
 
 
 class Routes(Blueprint):
-    """Pages, each of which says what role it needs: to read as a viewer, unless it says another."""
+    """Pages that say which role they need; one that reads needs a viewer, unless it says more."""
 
     def get(self, rule: str, **options: Any) -> Callable[[_View], _View]:
         """Register a page that reads; `needs` is a role."""
@@ -210,7 +210,7 @@ def is_program() -> bool:
     return request.path.startswith("/api/")
 
 
-def refused(status: int, why: str, **more: Any) -> Any:
+def refused(status: int, why: str, **more: Any) -> NoReturn:
     """Abort a request that is not as a page or a program of ours sends it, and count it."""
     if known := logins():
         known.fail(request.remote_addr or "")
@@ -237,7 +237,7 @@ def refuse_foreign() -> None:
         refused(403, "Log in first, with the address that `serve` prints, or a token.")
     refuse_other_pages()
     token = request.form.get("sent", "")
-    if not compare_digest(token.encode(), found.token.encode()):  # type: ignore[union-attr]
+    if not compare_digest(token.encode(), found.token.encode()):
         refused(403, _FOREIGN)
 
 

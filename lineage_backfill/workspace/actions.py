@@ -356,7 +356,8 @@ class Actions:
             if self._actor.reach != WHOLE:
                 with self._workspace.open_store() as store:
                     refuse_hidden(store, backfill, self._actor.reach)
-                    jobs = store.jobs()[find(store, backfill).id]
+                    id_ = find(store, backfill).id
+                    jobs = store.jobs(id_)[id_]
                 self._permit(Role.OPERATOR, jobs)
             return do()
 
@@ -456,7 +457,7 @@ def find_saved(store: RunStore, plan: str, reach: Reach) -> SavedPlan:
 
 
 def saved_plans(store: RunStore, reach: Reach) -> list[SavedPlan]:
-    """Return the saved plans of which a user may see any job."""
+    """Return the saved plans with a job that a user may see."""
     return [one for one in store.saved_plans() if any(map(reach.sees, planned_jobs(one)))]
 
 

@@ -236,5 +236,6 @@ class SeenBackfills(Backfills):
 
 def refuse_hidden(store: RunStore, backfill: str | None, reach: Reach) -> None:
     """Raise UnknownNameError unless this is the id of a backfill that may be seen."""
-    if not reach.sees_all and not any(map(reach.sees, store.jobs().get(backfill or "", ()))):
-        raise unknown_backfill(backfill or "", ())
+    id_ = backfill or ""
+    if not reach.sees_all and not any(map(reach.sees, store.jobs(id_).get(id_, ()))):
+        raise unknown_backfill(id_, ())

@@ -700,6 +700,8 @@ def test_the_jobs_of_each_backfill_are_known(store: RunStore) -> None:
     assert store.jobs() == {}
     create(store)
     assert store.jobs() == {"b-1": {run.job for run in store.runs("b-1")}}
+    assert store.jobs("b-1") == store.jobs()
+    assert store.jobs("b-2") == {}
 
 
 def test_a_cursor_is_moved_by_one_process_and_its_hook_goes_on_from_there(

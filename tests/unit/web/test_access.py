@@ -73,7 +73,7 @@ on = "shop:clean"
 to = "token:mixed"
 role = "viewer"
 """
-NAMES = ("viewer", "operator", "other", "approver", "admin", "ann", "mixed", "far", "nobody")
+NAMES = ("viewer", "operator", "other", "approver", "admin", "ann", "mixed", "far", "stranger")
 ASK = {
     "request": {
         "changed": [
@@ -150,7 +150,7 @@ def team_of(folder: Path) -> Team:
 # --- the table ----------------------------------------------------------------------------------
 
 ON_BACKFILLS = ("pause", "resume", "cancel", "kill", "retry", "undo", "delete")
-ROLES = {"nobody": 0, "viewer": 1, "operator": 2, "approver": 3, "admin": 4}
+ROLES = {"stranger": 0, "viewer": 1, "operator": 2, "approver": 3, "admin": 4}
 #: Each act, and the least role that may do it to one's own, and to that of others.
 ACTS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(ON_BACKFILLS, (2, 2)),
@@ -384,7 +384,7 @@ def test_a_saved_plan_is_approved_by_another_and_run_once(team: Team) -> None:
     ]
 
 
-def test_nobody_approves_their_own_plan(team: Team) -> None:
+def test_users_do_not_approve_their_own_plans(team: Team) -> None:
     plan = saved_by(team, "admin", 1)
     answer = team.rest("admin", "POST", f"/saved-plans/{plan}/approve")
     assert answer.status_code == 409
@@ -443,7 +443,7 @@ def test_a_proxy_is_believed_from_its_own_address_alone(team: Team) -> None:
     ):
         for path in ("/", "/backfills/b-1", "/api/v1/backfills"):
             assert proxied(team, path, by=by, **headers).status_code == 403
-    assert proxied(team, "/").status_code == 303, "without a name nobody has logged in"
+    assert proxied(team, "/").status_code == 303, "without a name there is no login"
     with team.store() as store:
         acts = [one for one in store.acts(99) if one.refused]
     assert len(acts) == 12
@@ -588,9 +588,9 @@ def test_without_a_login_nothing_is_read(team: Team) -> None:
 
 
 def test_a_token_without_a_grant_reads_nothing(team: Team) -> None:
-    answer = team.rest("nobody", "GET", "/backfills")
+    answer = team.rest("stranger", "GET", "/backfills")
     assert answer.status_code == 403
-    assert "nobody is not viewer of anything here" in answer.json["title"]
+    assert "stranger is not viewer of anything here" in answer.json["title"]
 
 
 def test_a_refusal_stands_while_the_store_is_locked(
